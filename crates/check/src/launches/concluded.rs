@@ -16,7 +16,7 @@ use super::positions::TransferLane;
 
 /// What meets: the n-th collective of a group, or the n-th transfer of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Meeting {
+enum LaunchMeeting {
     Collective(GroupAt, u64),
     Transfer(TransferLane, u64),
 }
@@ -31,7 +31,7 @@ struct Arrived {
 
 /// How sends and receives of one process that follow one another are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Grouped {
+enum TransferGroups {
     AsMuchAsPossible,
     Never,
 }
@@ -40,8 +40,8 @@ enum Grouped {
 /// would wait for one another in a circle.
 pub fn conclude(job: &mut LaunchedJob) -> Vec<u32> {
     let meetings = meetings(job);
-    let grouped = over(job, &meetings, Grouped::AsMuchAsPossible);
-    let alone = over(job, &meetings, Grouped::Never);
+    let grouped = over(job, &meetings, TransferGroups::AsMuchAsPossible);
+    let alone = over(job, &meetings, TransferGroups::Never);
     let mut unsure = Vec::new();
     let held = held(job, &meetings, &grouped);
     for (at, process) in job.processes.iter_mut().enumerate() {
@@ -101,7 +101,7 @@ struct Meetings {
 }
 
 fn meetings(job: &LaunchedJob) -> Meetings {
-    let mut at: FxHashMap<Meeting, usize> = FxHashMap::default();
+    let mut at: FxHashMap<LaunchMeeting, usize> = FxHashMap::default();
     let mut meetings = Meetings { all: Vec::new(), of: Vec::new() };
     let mut lanes: FxHashMap<(TransferLane, bool), u64> = FxHashMap::default();
     for (process_at, process) in job.processes.iter().enumerate() {
@@ -112,13 +112,13 @@ fn meetings(job: &LaunchedJob) -> Meetings {
                 let lane = TransferLane { group, from, to };
                 let next = lanes.entry((lane, sends)).or_default();
                 *next += 1;
-                Meeting::Transfer(lane, *next)
+                LaunchMeeting::Transfer(lane, *next)
             };
             let call = launch.calls.first();
             let meeting = call.and_then(|call| match (call.what, call.number) {
                 (What::Send(to), _) => Some(lane(process.rank, to, true)),
                 (What::Recv(from), _) => Some(lane(from, process.rank, false)),
-                (What::Collective(_), Some(number)) => Some(Meeting::Collective(group, number)),
+                (What::Collective(_), Some(number)) => Some(LaunchMeeting::Collective(group, number)),
                 (What::Collective(_) | What::Unknown, _) => None,
             });
             let place = meeting.map(|meeting| {
@@ -140,13 +140,13 @@ fn meetings(job: &LaunchedJob) -> Meetings {
 }
 
 impl Arrived {
-    fn new(job: &LaunchedJob, meeting: Meeting) -> Self {
+    fn new(job: &LaunchedJob, meeting: LaunchMeeting) -> Self {
         let mut arrived = Self::default();
         let mut member = |rank: u32| {
             let process = job.process_at(rank).map(|at| &job.processes[at]);
             let group = match meeting {
-                Meeting::Collective(group, _) => group,
-                Meeting::Transfer(lane, _) => lane.group,
+                LaunchMeeting::Collective(group, _) => group,
+                LaunchMeeting::Transfer(lane, _) => lane.group,
             };
             let left = |process: &super::job::Process| {
                 process.reached.get(&group).is_some_and(|reached| reached.left)
@@ -159,21 +159,22 @@ impl Arrived {
             }
         };
         match meeting {
-            Meeting::Collective(group, _) => job.group(group).ranks.iter().copied().for_each(member),
-            Meeting::Transfer(lane, _) if lane.from == lane.to => {
+            LaunchMeeting::Collective(group, _) => job.group(group).ranks.iter().copied().for_each(member),
+            LaunchMeeting::Transfer(lane, _) if lane.from == lane.to => {
                 // Both ends are in one process.
                 member(lane.from);
                 arrived.needed *= 2;
             }
-            Meeting::Transfer(lane, _) => [lane.from, lane.to].into_iter().for_each(member),
+            LaunchMeeting::Transfer(lane, _) => [lane.from, lane.to].into_iter().for_each(member),
         }
         arrived
     }
 }
 
 /// Lets everything go on that can, and returns which launches of which process are over then.
-fn over(job: &LaunchedJob, meetings: &Meetings, grouped: Grouped) -> Vec<Vec<bool>> {
-    let lines: Vec<Lines> = job.processes.iter().map(|process| Lines::of(process, grouped)).collect();
+fn over(job: &LaunchedJob, meetings: &Meetings, grouped: TransferGroups) -> Vec<Vec<bool>> {
+    let lines: Vec<DeviceOrder> =
+        job.processes.iter().map(|process| DeviceOrder::of(process, grouped)).collect();
     let mut waits: Vec<Vec<usize>> = lines.iter().map(|lines| lines.before.clone()).collect();
     let mut here: Vec<usize> = vec![0; meetings.all.len()];
     let mut over: Vec<Vec<bool>> = waits.iter().map(|waits| vec![false; waits.len()]).collect();
@@ -212,15 +213,15 @@ fn over(job: &LaunchedJob, meetings: &Meetings, grouped: Grouped) -> Vec<Vec<boo
 
 /// In which order a device does the launches of a process: what each waits for directly, by the calls before it of its
 /// communicator and of its stream.
-struct Lines {
+struct DeviceOrder {
     /// How many launches each waits for.
     before: Vec<usize>,
     /// Which wait for each.
     after: Vec<Vec<usize>>,
 }
 
-impl Lines {
-    fn of(process: &super::job::Process, grouped: Grouped) -> Self {
+impl DeviceOrder {
+    fn of(process: &super::job::Process, grouped: TransferGroups) -> Self {
         let launches = &process.launches;
         let mut lines = Self { before: vec![0; launches.len()], after: vec![Vec::new(); launches.len()] };
         let transfers = |nth: usize| {
@@ -230,7 +231,7 @@ impl Lines {
         // The launches of one run go through together. A run is named by its first.
         let mut run: Vec<usize> = Vec::with_capacity(launches.len());
         for nth in 0..launches.len() {
-            let together = grouped == Grouped::AsMuchAsPossible
+            let together = grouped == TransferGroups::AsMuchAsPossible
                 && nth > 0
                 && transfers(nth)
                 && transfers(nth - 1)

@@ -48,14 +48,14 @@ pub struct LaunchedJob {
     /// How many calls are not compared with others', by the reason.
     pub left_out: FxHashMap<NotCompared, u64>,
     /// How it is known what is over.
-    pub completion: Completion,
+    pub completion: KnownCompletion,
     /// Who gave up waiting, in words of what was read, if that says it apart from the launches.
     pub gave_up: Vec<String>,
 }
 
 /// How it is known which launches are over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Completion {
+pub enum KnownCompletion {
     /// The processes saw it.
     #[default]
     Seen,

@@ -8,7 +8,7 @@ use rankcheck_model::{Rank, Rule, ranks_in_words};
 
 use super::compare::Compared;
 use super::job::{
-    CalledKind, Completion, DeviceLaunch, GroupAt, KnownPart, LaunchState, LaunchedCall, LaunchedJob,
+    CalledKind, DeviceLaunch, GroupAt, KnownCompletion, KnownPart, LaunchState, LaunchedCall, LaunchedJob,
     NotCompared, What,
 };
 use super::positions::{MemberPosition, Positions};
@@ -213,7 +213,7 @@ impl JudgedJob {
     /// lasted longer than it may, a circle, or a device that others have passed.
     #[must_use]
     pub fn stood_still(&self) -> bool {
-        if self.job.completion == Completion::Concluded {
+        if self.job.completion == KnownCompletion::Concluded {
             let waits = !self.waits.roots.is_empty() || !self.waits.circles.is_empty();
             return !self.left_early.is_empty() || waits && !self.job.gave_up.is_empty();
         }
@@ -236,7 +236,7 @@ impl JudgedJob {
     #[must_use]
     pub fn hangs(&self) -> bool {
         let idle = |kind: RootKind| matches!(kind, RootKind::DidNotLaunch(_));
-        let may_be_late = self.may_go_on() || self.job.completion == Completion::Concluded;
+        let may_be_late = self.may_go_on() || self.job.completion == KnownCompletion::Concluded;
         self.stood_still() || self.waits.roots.iter().any(|root| idle(root.kind)) && !may_be_late
     }
 
@@ -272,7 +272,7 @@ impl JudgedJob {
             );
         }
         let waits = !self.waits.roots.is_empty() || !self.waits.circles.is_empty();
-        if self.job.completion == Completion::Concluded {
+        if self.job.completion == KnownCompletion::Concluded {
             if waits && !self.stood_still() {
                 why.push(
                     "whether the job stood still: nothing says what is over, and a host may run ahead of the others"

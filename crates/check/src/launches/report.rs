@@ -9,7 +9,7 @@ use rankcheck_model::Rule;
 use serde::Serialize;
 
 use super::compare::{CallDifference, Inversion};
-use super::job::{Completion, LaunchedCall, NotCompared, Process, What};
+use super::job::{KnownCompletion, LaunchedCall, NotCompared, Process, What};
 use super::judge::{JudgedJob, in_words};
 use super::waits::{CircleStep, JobRoot, LaunchAt, RootKind};
 use crate::runs::judge::RunVerdict;
@@ -149,7 +149,7 @@ fn root_text(judged: &JudgedJob, root: &JobRoot) -> String {
                 true => format!(" {text}, which rank {rank} launched"),
                 false => format!(" what the {text} of rank {rank} meets"),
             });
-            if job.completion == Completion::Concluded {
+            if job.completion == KnownCompletion::Concluded {
                 return format!(
                     "rank {} did not launch{what}{}; {awaited}",
                     root.rank,
@@ -328,7 +328,7 @@ fn rests(judged: &JudgedJob) -> Vec<String> {
         lines.push(format!("NCCL {library}"));
     }
     let waits = !judged.waits.roots.is_empty() || !judged.waits.circles.is_empty();
-    if judged.job.completion == Completion::Concluded {
+    if judged.job.completion == KnownCompletion::Concluded {
         if waits {
             lines.push("that everything is over that all its ranks could have come to".to_owned());
         }

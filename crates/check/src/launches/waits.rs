@@ -13,7 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::compare::Compared;
 use super::components::{components, shortest_circle};
-use super::job::{Completion, GroupAt, KnownPart, LaunchState, What};
+use super::job::{GroupAt, KnownCompletion, KnownPart, LaunchState, What};
 use super::positions::{MemberPosition, Met, Positions, TransferLane};
 
 /// Launches from which a shortest circle is looked for.
@@ -277,7 +277,7 @@ impl<'a> JobGraph<'a> {
                 self.edges[process].push(*last);
             }
             let last = self.positions.job.processes[process].launches.last();
-            if self.positions.job.completion == Completion::Concluded
+            if self.positions.job.completion == KnownCompletion::Concluded
                 && self.open[process].is_empty()
                 && last.is_some_and(|last| last.state == LaunchState::Unclear)
             {

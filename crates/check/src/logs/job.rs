@@ -16,7 +16,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::read::{CommEnd, LogCall, LogProcess, Logs};
 use crate::launches::concluded::conclude;
 use crate::launches::job::{
-    CalledKind, Completion, DeviceLaunch, GroupAt, GroupReached, JobGroup, KnownPart, LaunchState,
+    CalledKind, DeviceLaunch, GroupAt, GroupReached, JobGroup, KnownCompletion, KnownPart, LaunchState,
     LaunchedCall, LaunchedJob, NotCompared, Process, What,
 };
 use crate::launches::judge::in_words;
@@ -134,7 +134,7 @@ pub fn jobs(logs: &Logs, source: &Path) -> Vec<LaunchedJob> {
              graphs, and whether lines were still to be written"
                 .to_owned(),
         );
-        job.completion = Completion::Concluded;
+        job.completion = KnownCompletion::Concluded;
         let unsure = conclude(job);
         if !unsure.is_empty() {
             job.gaps.push(format!(

@@ -7,20 +7,20 @@
 
 /// What one process said at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record<'a> {
+pub struct LogRecord<'a> {
     /// The rank of the job that a launcher put before the line.
     pub label: Option<u32>,
     /// When it was printed, in nanoseconds since 1970 of its host's local time, if it says so.
     pub time: Option<i64>,
     /// The host that the process ran on.
     pub host: &'a str,
-    /// The process.
+    /// The number of the process on its host.
     pub pid: u32,
-    /// What was said.
+    /// What the rest of the line says.
     pub said: Said<'a>,
 }
 
-/// What was said.
+/// What a process says in one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Said<'a> {
     /// A call to the library.
@@ -29,18 +29,18 @@ pub enum Said<'a> {
     Init(InitLine),
     /// The process is done with a communicator: this one, destroyed or aborted.
     End {
-        /// The communicator.
+        /// The communicator that it is done with.
         comm: u64,
         /// Whether it was aborted.
         aborted: bool,
     },
     /// The version of the library.
     Version(&'a str),
-    /// A warning.
+    /// A warning, without the place in NCCL's sources.
     Warning(&'a str),
     /// It looks like a call, and is not whole.
     Torn,
-    /// Something else.
+    /// Anything else that NCCL prints.
     Other,
 }
 
@@ -49,7 +49,7 @@ pub enum Said<'a> {
 pub struct CallLine<'a> {
     /// The function, without `nccl`.
     pub name: &'a str,
-    /// How many elements.
+    /// How many elements it is given.
     pub count: u64,
     /// The number of their type.
     pub dtype: u32,
@@ -61,7 +61,7 @@ pub struct CallLine<'a> {
     pub comm: u64,
     /// How many ranks it has.
     pub nranks: u32,
-    /// The stream.
+    /// The stream that it is given to.
     pub stream: Option<u64>,
     /// The rank of the job that calls, which RCCL says.
     pub global_rank: Option<u32>,
@@ -76,7 +76,7 @@ pub struct InitLine {
     pub rank: u32,
     /// How many ranks it has.
     pub nranks: u32,
-    /// The device.
+    /// The device that the rank uses.
     pub device: Option<u32>,
     /// What all of its members know it by.
     pub id: Option<u64>,
@@ -89,7 +89,7 @@ pub struct InitLine {
 /// What a communicator was split from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SplitOf {
-    /// The other communicator.
+    /// The communicator that was split.
     pub parent: u64,
     /// How many were made of that one before, if the version prints it.
     pub nth: Option<u64>,
@@ -148,7 +148,7 @@ struct Head<'a> {
 
 /// Returns the records of a line, and what stands outside of them.
 #[must_use]
-pub fn records(line: &str) -> (Vec<Record<'_>>, Vec<&str>) {
+pub fn records(line: &str) -> (Vec<LogRecord<'_>>, Vec<&str>) {
     let mut heads: Vec<Head<'_>> = Vec::new();
     for (at, mark) in line.match_indices("NCCL ") {
         let rest = &line[at + mark.len()..];
@@ -179,7 +179,7 @@ pub fn records(line: &str) -> (Vec<Record<'_>>, Vec<&str>) {
         }
         end = next;
         let said = if head.warns { Said::Warning(text) } else { said(text) };
-        records.push(Record { label, time: time(before), host: head.host, pid: head.pid, said });
+        records.push(LogRecord { label, time: time(before), host: head.host, pid: head.pid, said });
     }
     if heads.is_empty() {
         between.push(line);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::line::{CallLine, InitLine, Record, Said, looks_like_call, records, version, without_colours};
+use super::line::{CallLine, InitLine, LogRecord, Said, looks_like_call, records, version, without_colours};
 
 /// How deep folders are looked into.
 const DEPTH: usize = 8;
@@ -63,10 +63,10 @@ pub struct Logs {
     pub processes: Vec<LogProcess>,
 }
 
-/// One file.
+/// One file that is a log.
 #[derive(Debug, Default)]
 pub struct LogFile {
-    /// Where it is.
+    /// Where the file is.
     pub path: PathBuf,
     /// The version of the library.
     pub version: Option<Arc<str>>,
@@ -89,13 +89,13 @@ pub struct LogProcess {
     pub pid: u32,
     /// Its communicators, in the order in which they were made.
     pub comms: Vec<LogComm>,
-    /// Its calls.
+    /// Its calls, in the order of its lines.
     pub calls: Vec<LogCall>,
     /// From which call on its calls have no numbers, because something is missing there.
     pub torn: Option<usize>,
     /// Whether the file ends in the middle of a line that may be its.
     pub cut: bool,
-    /// Its last warning.
+    /// The last warning that it printed.
     pub warning: Option<Arc<str>>,
 }
 
@@ -119,9 +119,9 @@ pub struct LogComm {
 /// How a process was done with a communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommEnd {
-    /// It was destroyed.
+    /// It was destroyed, as at an orderly end.
     Destroyed,
-    /// It was aborted.
+    /// It was aborted, whatever it had open.
     Aborted,
 }
 
@@ -132,7 +132,7 @@ pub struct LogCall {
     pub comm: Option<usize>,
     /// The function, without `nccl`.
     pub name: Arc<str>,
-    /// How many elements.
+    /// How many elements it is given.
     pub count: u64,
     /// The number of their type.
     pub dtype: u32,
@@ -140,7 +140,7 @@ pub struct LogCall {
     pub reduction: u32,
     /// The root, or the other rank of a transfer.
     pub root: u32,
-    /// The stream.
+    /// The stream that it is given to.
     pub stream: Option<u64>,
     /// When the line was printed.
     pub time: Option<i64>,
@@ -290,7 +290,7 @@ impl FileReader<'_> {
 
     /// Returns the process that a record is of. Containers may give several of them one name and one number; then their
     /// labels tell them apart.
-    fn process(&mut self, record: &Record<'_>) -> usize {
+    fn process(&mut self, record: &LogRecord<'_>) -> usize {
         let named = |process: &LogProcess| process.host == record.host && process.pid == record.pid;
         let fits = |process: &LogProcess| match (process.label, record.label) {
             (Some(one), Some(other)) => one == other,
@@ -313,7 +313,7 @@ impl FileReader<'_> {
         self.logs.processes[self.first..].iter_mut().for_each(LogProcess::tear);
     }
 
-    fn record(&mut self, at: usize, record: &Record<'_>) {
+    fn record(&mut self, at: usize, record: &LogRecord<'_>) {
         match record.said {
             Said::Call(call) => self.call(at, &call, record),
             Said::Init(init) => self.logs.processes[at].init(init),
@@ -327,7 +327,7 @@ impl FileReader<'_> {
         }
     }
 
-    fn call(&mut self, at: usize, call: &CallLine<'_>, record: &Record<'_>) {
+    fn call(&mut self, at: usize, call: &CallLine<'_>, record: &LogRecord<'_>) {
         let process = &mut self.logs.processes[at];
         let comm = process.comm(call.comm).filter(|comm| {
             let comm = &process.comms[*comm];
