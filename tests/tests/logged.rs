@@ -216,6 +216,19 @@ fn what_cannot_be_found_to_be_one_is_not_compared() {
     let text = report::text(&judged);
     assert_eq!(judged.verdict, RunVerdict::Unknown, "{text}");
     assert!(text.contains("ranks 2 and 3 have no log here"), "{text}");
+    // Parts of two communicators are no whole one, though their ranks would fit.
+    let mut parts = healthy();
+    let (one, other) = (parts.group("ONE", &[0, 2]), parts.group("OTHER", &[0, 3]));
+    parts.everywhere(one, &sum(3));
+    parts.everywhere(other, &sum(4));
+    let mut parts: Vec<String> = texts(&parts, LogForm::Nccl2_18, true).into_iter().map(same_id).collect();
+    for missing in [None, Some(2)] {
+        if let Some(missing) = missing {
+            parts.remove(missing);
+        }
+        let judged = judge_texts(&parts);
+        assert_eq!(judged.verdict, RunVerdict::Unknown, "{}", report::text(&judged));
+    }
     // One log alone says nothing of others; nor do logs that begin in the middle.
     let judged = judge_texts(&both[..1]);
     assert!(

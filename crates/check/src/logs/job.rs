@@ -61,7 +61,15 @@ enum Identity {
 }
 
 impl Identity {
-    /// Whether it may be another communicator's too.
+    /// What a process prints of several communicators.
+    const fn repeated(&self) -> Option<u64> {
+        match self {
+            Self::Id(id, 1..) => Some(*id),
+            Self::Id(..) | Self::Split(..) | Self::CountedSplit(..) | Self::All(..) => None,
+        }
+    }
+
+    /// Whether it can be no other communicator's.
     fn is_sure(&self) -> bool {
         match self {
             Self::Id(_, before) => *before == 0,
@@ -219,8 +227,14 @@ fn together(ranks: &[LogRank<'_>]) -> (BTreeMap<Identity, (u32, Members)>, usize
             }
         }
     }
+    // Where one log is missing, a part of one communicator and a part of another may look like a whole.
+    let most = comms.values().map(|(nranks, _)| *nranks as usize).max().unwrap_or(0);
+    let all_there = ranks.len() >= most;
+    let repeated: FxHashSet<u64> = comms.keys().filter_map(Identity::repeated).collect();
     for (identity, (nranks, members)) in &comms {
-        if !identity.is_sure() && members.len() != *nranks as usize {
+        let is_sure = identity.is_sure() && !matches!(identity, Identity::Id(id, 0) if repeated.contains(id));
+        let is_whole = all_there && members.len() == *nranks as usize;
+        if !is_sure && !is_whole {
             wrong.insert(identity.clone());
         }
     }
