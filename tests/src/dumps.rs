@@ -10,6 +10,8 @@
 //! ```
 //! Not here: what is found in them.
 
+pub mod logged;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -22,6 +22,7 @@ mod judged;
 mod known;
 mod laws;
 mod litmus;
+mod logged;
 mod midway;
 mod observed;
 mod predicted;

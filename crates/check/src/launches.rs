@@ -11,12 +11,14 @@
 //! - who launched nothing more, has nothing open and is waited for is a root.
 //!
 //! Reading order: [`job`] (the data), [`positions`] (how far each member of a group came), [`compare`] (calls that differ,
-//! and groups that are called in different orders), [`waits`] (who waits for whom), [`components`] (circles), [`judge`],
+//! and groups that are called in different orders), [`concluded`] (what can be over, where nobody
+//! saw it), [`waits`] (who waits for whom), [`components`] (circles), [`judge`],
 //! [`report`], [`timeline`].
-//! Not here: where the launches were read ([`super::dumps`]).
+//! Not here: where the launches were read ([`super::dumps`], [`super::logs`]).
 
 pub mod compare;
 pub mod components;
+pub mod concluded;
 pub mod job;
 pub mod judge;
 pub mod positions;

@@ -3,8 +3,8 @@
 //! Reading order: [`spec`] (programs in Starlark, and the builder and the verbs that they share with Rust),
 //! [`closure`] (programs in Rust), [`mod@test`] (both under `cargo test`), [`search`] (from a check to an `Explained`:
 //! verdict, witnesses, the shortest run that shows a finding), [`report`] (what people read, a function of it),
-//! `device` (what devices do), [`runs`] (runs of other people's programs), [`dumps`] (what PyTorch kept of them), [`together`]
-//! (whether both agree).
+//! `device` (what devices do), [`runs`] (runs of other people's programs), [`dumps`] (what PyTorch kept of them), [`logs`] (what
+//! NCCL printed of them), [`together`] (whether a recording and dumps agree).
 //!
 //! Features: `cli` has the command, `device` what devices do. Both are on by default; a crate that tests its protocols
 //! needs neither.
@@ -20,6 +20,7 @@ pub mod command;
 pub mod device;
 pub mod dumps;
 pub mod launches;
+pub mod logs;
 pub mod report;
 pub mod rules;
 pub mod runs;

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use rankcheck_model::{Rank, Rule, ranks_in_words};
 use serde::Serialize;
 
+use crate::launches::job::KnownCompletion;
 use crate::launches::judge::JudgedJob;
 use crate::runs::RunError;
 use crate::runs::judge::{Judged, RunVerdict};
@@ -165,7 +166,9 @@ fn roots_text(roots: &BTreeSet<u32>) -> String {
 pub fn together(recordings: &[Judged], jobs: &[JudgedJob]) -> Result<Vec<Together>, RunError> {
     let mut all = Vec::new();
     for recording in recordings {
-        for job in jobs {
+        // Lines of a log have no times, as a rule: nothing would tell of which run they are.
+        let seen = |job: &&JudgedJob| job.job.completion == KnownCompletion::Seen;
+        for job in jobs.iter().filter(seen) {
             all.push(Together::of(recording, job)?);
         }
     }
@@ -230,7 +233,7 @@ fn one_job(recording: &Judged, job: &JudgedJob) -> Result<OneJob, RunError> {
         let Some(times) = times.get(&process.rank) else { continue };
         let (mut of_rank, mut near, mut next) = (0_u64, 0_u64, 0);
         // Each recorded call is one call of the dump at most.
-        for created in process.launches.iter().map(|launch| launch.created) {
+        for created in process.launches.iter().filter_map(|launch| launch.created) {
             let early = |time: &i64| *time < created.saturating_sub(NEAR_NS);
             next += times[next..].partition_point(early);
             of_rank += 1;

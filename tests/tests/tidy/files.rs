@@ -64,6 +64,8 @@ const PLACES: &[(&str, &str)] = &[
     ("tests/dumps/runs/*/recording/*.rankrec", "recordings of some of the same jobs"),
     ("tests/dumps/runs/*.report", "golden reports of them"),
     ("tests/dumps/together.report", "what recordings and dumps say together"),
+    ("tests/logs/runs/*/vm.*", "logs that NCCL wrote on GPUs"),
+    ("tests/logs/runs/*.report", "golden reports of them"),
 ];
 
 /// Returns the patterns that a pattern with one list in braces stands for.

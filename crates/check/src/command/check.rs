@@ -16,6 +16,7 @@ use super::output;
 use crate::device::seen::add_seen;
 use crate::dumps::{holds_dumps, judge_dumps};
 use crate::launches::judge::JudgedJob;
+use crate::logs::{holds_logs, judge_logs};
 use crate::runs::judge::{self, Judged};
 use crate::search::{Bounds, Detail, Explained, Explored, Options, Verdict, search};
 use crate::spec::{Spec, SpecError};
@@ -123,7 +124,7 @@ fn waiver(text: &str) -> Result<(Rule, String), String> {
     }
 }
 
-/// Runs that somebody recorded, and jobs of which there are dumps.
+/// Runs that somebody recorded, and jobs of which there are dumps or logs.
 #[derive(Default)]
 struct JudgedRuns {
     recordings: Vec<Judged>,
@@ -162,7 +163,9 @@ impl CheckArguments {
         let dumped: Vec<PathBuf> = self.paths.iter().filter(|path| holds_dumps(path)).cloned().collect();
         let mut folders: Vec<PathBuf> =
             self.paths.iter().filter(|path| runs::is_recording(path)).cloned().collect();
-        let judged_alone = |path: &&PathBuf| !dumped.contains(path) && !folders.contains(path);
+        let logged: Vec<PathBuf> = self.paths.iter().filter(|path| holds_logs(path)).cloned().collect();
+        let judged_alone =
+            |path: &&PathBuf| !dumped.contains(path) && !folders.contains(path) && !logged.contains(path);
         let paths: Vec<PathBuf> = self.paths.iter().filter(judged_alone).cloned().collect();
         // A job may keep its recording beside its dumps.
         for folder in dumped.iter().flat_map(|path| runs::recordings_below(path)) {
@@ -173,9 +176,10 @@ impl CheckArguments {
         if paths.is_empty()
             && let Some(option) = self.only_for_specs()
         {
-            let (what, path) = match folders.first() {
-                Some(folder) => ("a recorded run", folder),
-                None => ("dumps of a run", &dumped[0]),
+            let (what, path) = match (folders.first(), dumped.first()) {
+                (Some(folder), _) => ("a recorded run", folder),
+                (None, Some(dumps)) => ("dumps of a run", dumps),
+                (None, None) => ("logs of a run", &logged[0]),
             };
             return output::usage(format_args!(
                 "{option} is about checks of specs and does nothing for {what}, and {} is one; \
@@ -199,17 +203,17 @@ impl CheckArguments {
             }
         }
         judge::waive(&mut judged, &self.waive.iter().cloned().collect());
-        let jobs = if dumped.is_empty() {
-            Vec::new()
-        } else {
-            match judge_dumps(&dumped) {
-                Ok(jobs) => jobs,
-                Err(error) => {
-                    unread.push(SpecError::new(error.to_string(), None));
-                    Vec::new()
-                }
-            }
+        let mut jobs = Vec::new();
+        let mut add = |judged: Result<Vec<JudgedJob>, String>| match judged {
+            Ok(judged) => jobs.extend(judged),
+            Err(error) => unread.push(SpecError::new(error, None)),
         };
+        if !dumped.is_empty() {
+            add(judge_dumps(&dumped).map_err(|error| error.to_string()));
+        }
+        if !logged.is_empty() {
+            add(judge_logs(&logged).map_err(|error| error.to_string()));
+        }
         let together = together(&judged, &jobs).unwrap_or_else(|error| {
             unread.push(SpecError::new(error.to_string(), None));
             Vec::new()

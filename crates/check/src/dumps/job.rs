@@ -82,6 +82,11 @@ pub fn jobs(folder: &DumpFolder, source: &Path) -> Vec<LaunchedJob> {
 
 /// Sorts what is odd about files by whether anything is not known because of it.
 fn say(job: &mut LaunchedJob, folder: &DumpFolder, dumped: &DumpedJob) {
+    if !job.processes.iter().any(|process| process.timed) {
+        job.limits
+            .push("what devices had begun is not known (TORCH_NCCL_ENABLE_TIMING was not set)".to_owned());
+    }
+    job.limits.push("not known: reductions, roots, streams, waits of hosts, kernels".to_owned());
     let of_job = |path: &Path| dumped.ranks.values().any(|rank| rank.path == path);
     for note in &folder.notes {
         match note {
@@ -168,7 +173,8 @@ impl<'a> JobBuilder<'a> {
     fn group(&mut self, name: &Arc<str>, desc: Option<&Arc<str>>, ranks: &Arc<[u32]>) -> GroupAt {
         let groups = &mut self.groups;
         *self.at.entry((Arc::clone(name), Arc::clone(ranks))).or_insert_with(|| {
-            groups.push(JobGroup { name: Arc::clone(name), desc: desc.cloned(), ranks: Arc::clone(ranks) });
+            let (name, ranks) = (Arc::clone(name), Arc::clone(ranks));
+            groups.push(JobGroup { noun: "group", name, desc: desc.cloned(), ranks });
             GroupAt(u32::try_from(groups.len() - 1).expect("fewer than 2^32 groups"))
         })
     }
@@ -450,7 +456,8 @@ impl<'a> JobBuilder<'a> {
         }
         let (elements, dtype) = operands(entry, what, ranks.len());
         let dtype = dtype.map(|dtype| Arc::clone(self.dtypes.entry(dtype).or_insert_with(|| dtype.into())));
-        LaunchedCall { word, what, number, elements, dtype, place: self.place(entry) }
+        let place = self.place(entry);
+        LaunchedCall { word, what, number, elements, dtype, reduction: None, root: None, place }
     }
 
     /// The innermost line that is the program's own, or else the innermost.
@@ -496,7 +503,8 @@ impl<'a> JobBuilder<'a> {
             if self.miscounted.contains(&group) {
                 continue;
             }
-            let mut reached = GroupReached { launched: None, finished: finished.get(&group).copied() };
+            let mut reached =
+                GroupReached { launched: None, finished: finished.get(&group).copied(), left: false };
             let range = numbers.get(&group);
             if one_counter {
                 if process.from_start {
@@ -714,7 +722,8 @@ fn launch_of(group: GroupAt, entry: &DumpEntry, torchcomms: bool) -> DeviceLaunc
         group,
         calls: Vec::new(),
         state: LaunchState::Open,
-        created: entry.time_created_ns,
+        created: Some(entry.time_created_ns),
+        stream: None,
         finished: None,
         deadline: None,
         timed_out: false,
@@ -730,7 +739,8 @@ fn end_launch(launch: &mut DeviceLaunch, entry: &DumpEntry, torchcomms: bool) {
     launch.timed_out = entry.retired && launch.state.is_open();
     // torchcomms writes ten minutes for every call, whatever its timeout is.
     let timeout = entry.timeout_ms.filter(|timeout| *timeout > 0 && !torchcomms);
-    launch.deadline = timeout.and_then(|timeout| launch.created.checked_add(timeout.checked_mul(1_000_000)?));
+    launch.deadline =
+        timeout.and_then(|timeout| entry.time_created_ns.checked_add(timeout.checked_mul(1_000_000)?));
 }
 
 /// Returns whether the stack of a call says that it is inside a bracket.

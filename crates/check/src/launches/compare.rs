@@ -106,7 +106,10 @@ fn same_operands(one: &LaunchedCall, other: &LaunchedCall) -> bool {
     let differ = one.elements.is_some_and(|one| other.elements.is_some_and(|other| one != other));
     let of_types =
         one.dtype.as_ref().is_some_and(|one| other.dtype.as_ref().is_some_and(|other| one != other));
-    !differ && !of_types
+    let of_reductions =
+        one.reduction.as_ref().is_some_and(|one| other.reduction.as_ref().is_some_and(|other| one != other));
+    let of_roots = one.root.is_some_and(|one| other.root.is_some_and(|other| one != other));
+    !differ && !of_types && !of_reductions && !of_roots
 }
 
 /// Returns the rule that two launches break as the collective of one number.
@@ -123,7 +126,7 @@ fn differ(one: &DeviceLaunch, other: &DeviceLaunch, number: u64) -> Option<Rule>
     }
 }
 
-/// Returns what is called, with elements and type.
+/// Returns what is called, with elements, type, reduction and root.
 fn described(launch: &DeviceLaunch, number: u64) -> String {
     let one = |call: &LaunchedCall| {
         let operands = match (call.elements, &call.dtype) {
@@ -132,7 +135,10 @@ fn described(launch: &DeviceLaunch, number: u64) -> String {
             (None, Some(dtype)) => format!(" of {dtype}"),
             (None, None) => String::new(),
         };
-        format!("{}{operands}", call.word)
+        let reduction =
+            call.reduction.as_ref().map_or_else(String::new, |reduction| format!(", {reduction}"));
+        let root = call.root.map_or_else(String::new, |root| format!(", root rank {root}"));
+        format!("{}{operands}{reduction}{root}", call.word)
     };
     let mut calls = numbered(launch, number);
     let first = calls.next().map(one).unwrap_or_default();

@@ -16,6 +16,8 @@ pub struct GroupAt(pub u32);
 /// A group of ranks. Two groups of a job may have one name, with other ranks each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobGroup {
+    /// What such a thing is called: a group of PyTorch's, or a communicator.
+    pub noun: &'static str,
     /// The name that the library knows it by.
     pub name: Arc<str>,
     /// What the program calls it.
@@ -41,8 +43,24 @@ pub struct LaunchedJob {
     pub gaps: Vec<String>,
     /// What is odd about what was read, and makes no difference.
     pub notes: Vec<String>,
+    /// What no source of this kind ever says.
+    pub limits: Vec<String>,
     /// How many calls are not compared with others', by the reason.
     pub left_out: FxHashMap<NotCompared, u64>,
+    /// How it is known what is over.
+    pub completion: KnownCompletion,
+    /// Who gave up waiting, in words of what was read, if that says it apart from the launches.
+    pub gave_up: Vec<String>,
+}
+
+/// How it is known which launches are over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KnownCompletion {
+    /// The processes saw it.
+    #[default]
+    Seen,
+    /// It is concluded from who launched what: a launch is taken to be over once everybody could have come to it.
+    Concluded,
 }
 
 /// Why calls are not compared with those of other ranks.
@@ -73,6 +91,8 @@ pub struct Process {
     pub from_start: bool,
     /// Whether what its device began is known.
     pub timed: bool,
+    /// The last warning that its library gave.
+    pub warning: Option<Arc<str>>,
 }
 
 /// How much of a process is known.
@@ -94,6 +114,8 @@ pub struct GroupReached {
     pub launched: Option<u64>,
     /// The last that is over; those before it are over too.
     pub finished: Option<u64>,
+    /// Whether it is done with the group, and can launch nothing more in it.
+    pub left: bool,
 }
 
 /// What a host gave to a device at once: one call, or a group of calls.
@@ -106,7 +128,9 @@ pub struct DeviceLaunch {
     /// How far it is known to have come.
     pub state: LaunchState,
     /// When it was made, in nanoseconds of its process's clock.
-    pub created: i64,
+    pub created: Option<i64>,
+    /// The stream that it was given to, if that is known.
+    pub stream: Option<u64>,
     /// When it was seen to be over.
     pub finished: Option<i64>,
     /// Until when it had to be over.
@@ -149,6 +173,10 @@ pub struct LaunchedCall {
     pub elements: Option<u64>,
     /// The type of the elements, where they have to agree on it.
     pub dtype: Option<Arc<str>>,
+    /// How elements are reduced, where those who take part have to agree on it.
+    pub reduction: Option<Arc<str>>,
+    /// The rank of the job that it goes out from or comes together at.
+    pub root: Option<u32>,
     /// The line of the program that made it.
     pub place: Option<CallPlace>,
 }
@@ -241,9 +269,9 @@ impl LaunchedJob {
         let group = self.group(at);
         match group.desc.as_deref() {
             Some(desc) if desc != &*group.name && !desc.is_empty() && desc != "undefined" => {
-                format!("group {} ({desc})", group.name)
+                format!("{} {} ({desc})", group.noun, group.name)
             }
-            Some(_) | None => format!("group {}", group.name),
+            Some(_) | None => format!("{} {}", group.noun, group.name),
         }
     }
 

@@ -7,7 +7,10 @@ use std::collections::BTreeSet;
 use rankcheck_model::{Rank, Rule, ranks_in_words};
 
 use super::compare::Compared;
-use super::job::{DeviceLaunch, KnownPart, LaunchState, LaunchedCall, LaunchedJob, NotCompared, What};
+use super::job::{
+    CalledKind, DeviceLaunch, GroupAt, KnownCompletion, KnownPart, LaunchState, LaunchedCall, LaunchedJob,
+    NotCompared, What,
+};
 use super::positions::{MemberPosition, Positions};
 use super::waits::{JobRoot, JobWaits, LaunchAt, RootKind, not_begun};
 use crate::runs::judge::RunVerdict;
@@ -27,6 +30,8 @@ pub struct JudgedJob {
     pub timed_out: Vec<LaunchAt>,
     /// What devices have not begun though others have, with a rank whose device has.
     pub not_begun: Vec<(LaunchAt, u32)>,
+    /// Ranks that are done with a group and left out what another launched in it, which so can never be over.
+    pub left_early: Vec<(u32, LaunchAt)>,
     /// Why too little is known.
     pub unknown: Vec<String>,
 }
@@ -41,6 +46,7 @@ pub fn judge(mut job: LaunchedJob) -> JudgedJob {
     let timed_out = timed_out(&job);
     let not_begun: Vec<(LaunchAt, u32)> =
         waits.may_go_on.iter().flat_map(|at| not_begun(&positions, *at)).collect();
+    let left_early = left_early(&positions, &compared);
     // A device that begins later is no cause unless somebody waited too long for it.
     if !timed_out.is_empty() {
         for (late, begun_by) in &not_begun {
@@ -58,6 +64,7 @@ pub fn judge(mut job: LaunchedJob) -> JudgedJob {
         waits,
         timed_out,
         not_begun,
+        left_early,
         unknown: Vec::new(),
         job,
     };
@@ -129,6 +136,53 @@ fn late_launches(job: &LaunchedJob) -> Vec<(usize, usize, bool)> {
     late
 }
 
+/// Returns who is done with a group though somebody launched something in it that cannot be over without them, and the first
+/// such launch.
+fn left_early(positions: &Positions<'_>, compared: &Compared) -> Vec<(u32, LaunchAt)> {
+    let job = positions.job;
+    let mut early = Vec::new();
+    for (group, members) in positions.groups.iter().enumerate() {
+        let is_of = |at: &GroupAt| at.0 as usize == group;
+        if compared.diverged.keys().any(is_of) {
+            continue;
+        }
+        for left in members.iter().filter(|member| member.left) {
+            let Some((rank, launched)) = job.processes.get(left.process).map(|of| of.rank).zip(left.launched)
+            else {
+                continue;
+            };
+            let missed = members.iter().flat_map(|member| {
+                let calls = &member.calls[member.calls.partition_point(|(number, _)| *number <= launched)..];
+                let of = member.process;
+                let mut missed =
+                    calls.iter().map(move |(_, launch)| LaunchAt { process: of, launch: *launch });
+                missed.find(|at| needs(job, *at, rank))
+            });
+            early.extend(missed.take(1).map(|at| (rank, at)));
+        }
+    }
+    for (lane, ends) in &positions.lanes {
+        let (Some(from), Some(to)) = (job.process_at(lane.from), job.process_at(lane.to)) else { continue };
+        let left = job.processes[from].reached.get(&lane.group).is_some_and(|reached| reached.left);
+        let whole = job.processes[from].from_start && job.processes[to].from_start;
+        if let Some((launch, _)) = ends.recvs.get(ends.sends.len()).filter(|_| left && whole) {
+            early.push((lane.from, LaunchAt { process: to, launch: *launch }));
+        }
+    }
+    early
+}
+
+/// Whether a launch can be over on its device only if a rank has launched it too.
+fn needs(job: &LaunchedJob, at: LaunchAt, rank: u32) -> bool {
+    let process = &job.processes[at.process];
+    process.launches[at.launch as usize].calls.iter().any(|call| match call.what {
+        What::Collective(kind) if kind.needs_everybody() => true,
+        What::Collective(CalledKind::Broadcast | CalledKind::Scatter) => call.root == Some(rank),
+        What::Collective(CalledKind::Reduce | CalledKind::Gather) => call.root == Some(process.rank),
+        What::Collective(_) | What::Send(_) | What::Recv(_) | What::Unknown => false,
+    })
+}
+
 /// The launches that were given up, and those that are open beyond their time by what anybody's clock says.
 fn timed_out(job: &LaunchedJob) -> Vec<LaunchAt> {
     let mut timed_out = Vec::new();
@@ -162,6 +216,10 @@ impl JudgedJob {
     /// dumps are not taken at one moment, so a device that is behind others' may merely have been looked at before.
     #[must_use]
     pub fn stood_still(&self) -> bool {
+        if self.job.completion == KnownCompletion::Concluded {
+            let waits = !self.waits.roots.is_empty() || !self.waits.circles.is_empty();
+            return !self.left_early.is_empty() || waits && !self.job.gave_up.is_empty();
+        }
         !self.timed_out.is_empty() || !self.waits.circles.is_empty()
     }
 
@@ -214,7 +272,13 @@ impl JudgedJob {
                 ));
             }
         }
-        if !self.waits.roots.is_empty() && !self.stood_still() {
+        let waits = !self.waits.roots.is_empty() || !self.waits.circles.is_empty();
+        if waits && !self.stood_still() && self.job.completion == KnownCompletion::Concluded {
+            why.push(
+                "whether the job stood still: nothing says what is over, and a host may run ahead of the others"
+                    .to_owned(),
+            );
+        } else if waits && !self.stood_still() {
             why.push(
                 "whether the job stood still: no call is known to have been open for longer than it may be, and whoever is \
                  waited for may only be late"
@@ -244,6 +308,6 @@ impl JudgedJob {
 }
 
 /// Returns ranks in words.
-pub(super) fn in_words<'a>(ranks: impl IntoIterator<Item = &'a u32>) -> String {
+pub(crate) fn in_words<'a>(ranks: impl IntoIterator<Item = &'a u32>) -> String {
     ranks_in_words(ranks.into_iter().map(|rank| Rank(*rank)))
 }

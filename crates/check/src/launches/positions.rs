@@ -34,6 +34,8 @@ pub struct MemberCalls {
     pub launched: Option<u64>,
     /// The last that is over; those before it are too.
     pub finished: Option<u64>,
+    /// Whether it is done with the group, and can launch nothing more in it.
+    pub left: bool,
 }
 
 /// Who sends to whom in which group.
@@ -103,6 +105,7 @@ impl<'a> Positions<'a> {
                 let Some(place) = place(*group) else { continue };
                 let member = &mut groups[group.0 as usize][place];
                 (member.launched, member.finished) = (reached.launched, reached.finished);
+                member.left = reached.left;
             }
             for (at, launch) in process.launches.iter().enumerate() {
                 let at = u32::try_from(at).expect("fewer than 2^32 launches");
@@ -156,6 +159,7 @@ impl<'a> Positions<'a> {
         }
         match (process.known, member.launched) {
             (KnownPart::Whole, Some(launched)) if number > launched => MemberPosition::NotLaunched,
+            (_, Some(launched)) if member.left && number > launched => MemberPosition::NotLaunched,
             (KnownPart::Whole | KnownPart::Partly | KnownPart::Nothing, _) => MemberPosition::Unknown,
         }
     }

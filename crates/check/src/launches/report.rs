@@ -9,7 +9,7 @@ use rankcheck_model::Rule;
 use serde::Serialize;
 
 use super::compare::{CallDifference, Inversion};
-use super::job::{DeviceLaunch, LaunchState, NotCompared, What};
+use super::job::{DeviceLaunch, KnownCompletion, LaunchState, NotCompared, Process, What};
 use super::judge::{JudgedJob, in_words};
 use super::waits::{CallAt, CircleStep, JobRoot, RootKind};
 use crate::runs::judge::RunVerdict;
@@ -40,6 +40,7 @@ pub fn text(judged: &JudgedJob) -> String {
     }
     rows(&mut out, "stands", &standing(judged));
     rows(&mut out, "timed out", &timed_out(judged));
+    rows(&mut out, "warned", &warned(judged));
     rows(&mut out, "unknown", &judged.unknown);
     rows(&mut out, "judged", &[coverage(judged)]);
     rows(&mut out, "rests on", &rests(judged));
@@ -60,9 +61,11 @@ enum JobClass {
 impl JobClass {
     fn of(judged: &JudgedJob) -> Self {
         let is_over = |launch: &DeviceLaunch| launch.state == LaunchState::Done;
+        // Where it is concluded what is over, a device may stand in any call all the same.
+        let seen = judged.job.completion == KnownCompletion::Seen;
         if judged.stood_still() {
             Self::Hang
-        } else if judged.job.processes.iter().flat_map(|of| &of.launches).all(is_over) {
+        } else if seen && judged.job.processes.iter().flat_map(|of| &of.launches).all(is_over) {
             Self::Latent
         } else {
             Self::Open
@@ -170,6 +173,13 @@ fn root_text(judged: &JudgedJob, root: &JobRoot) -> String {
                 true => format!(" {text}, which rank {rank} launched"),
                 false => format!(" what the {text} of rank {rank} meets"),
             });
+            if job.completion == KnownCompletion::Concluded {
+                return format!(
+                    "rank {} did not launch{what}{}; {awaited}",
+                    root.rank,
+                    last_seen(judged, root)
+                );
+            }
             let last = place(judged, root).map_or_else(
                 || "nothing that it launched is open".to_owned(),
                 |last| format!("nothing that it launched is open; its last call is at {last}"),
@@ -203,6 +213,19 @@ fn root_text(judged: &JudgedJob, root: &JobRoot) -> String {
             )
         }
     }
+}
+
+/// What was the last that is seen of a rank: that it is done with a group too early, or its last call.
+fn last_seen(judged: &JudgedJob, root: &JobRoot) -> String {
+    let job = &judged.job;
+    let early = judged.left_early.iter().find(|(rank, _)| *rank == root.rank);
+    if let Some((_, at)) = early {
+        let group = job.processes[at.process].launches[at.launch as usize].group;
+        return format!(", and destroyed {}", job.group_text(group));
+    }
+    let process = job.process_at(root.rank).map(|at| &job.processes[at]);
+    let last = process.and_then(|process| process.launches.last());
+    last.map_or_else(String::new, |last| format!("; its last call is {}", job.launch_text(last)))
 }
 
 /// Where a root stands: its device in a call, or its host behind its last call.
@@ -301,7 +324,12 @@ fn timed_out(judged: &JudgedJob) -> Vec<String> {
         let process = &job.processes[at.process];
         format!("rank {}: {}", process.rank, job.launch_text(&process.launches[at.launch as usize]))
     });
-    told.collect()
+    told.chain(job.gave_up.iter().cloned()).collect()
+}
+
+fn warned(judged: &JudgedJob) -> Vec<String> {
+    let warning = |process: &Process| Some(format!("rank {}: {}", process.rank, process.warning.as_ref()?));
+    judged.job.processes.iter().filter_map(warning).collect()
 }
 
 fn coverage(judged: &JudgedJob) -> String {
@@ -322,14 +350,19 @@ fn rests(judged: &JudgedJob) -> Vec<String> {
         lines.push(format!("NCCL {library}"));
     }
     let waits = !judged.waits.roots.is_empty() || !judged.waits.circles.is_empty();
+    if judged.job.completion == KnownCompletion::Concluded {
+        if waits {
+            lines.push("that everything is over that all its ranks could have come to".to_owned());
+        }
+        if !judged.compared.inversions.is_empty() {
+            lines.push("that calls of different communicators were not in one group of calls".to_owned());
+        }
+    }
     if waits && judged.waits.across_groups {
         lines.push(
             "that a device does the calls of different groups in the order in which its host made them"
                 .to_owned(),
         );
-    }
-    if !judged.job.processes.iter().any(|process| process.timed) {
-        lines.push("what devices had begun is not known (TORCH_NCCL_ENABLE_TIMING was not set)".to_owned());
     }
     let left_out = [
         (NotCompared::Members, "calls are not compared: the members of their groups are not known"),
@@ -347,7 +380,7 @@ fn rests(judged: &JudgedJob) -> Vec<String> {
         }
     }
     lines.extend(judged.job.notes.iter().cloned());
-    lines.push("not known: reductions, roots, streams, waits of hosts, kernels".to_owned());
+    lines.extend(judged.job.limits.iter().cloned());
     lines
 }
 
@@ -367,6 +400,7 @@ pub struct JobEntry {
     cycles: Vec<Vec<JobHopEntry>>,
     standing: Vec<String>,
     timed_out: Vec<String>,
+    warned: Vec<String>,
     unknown: Vec<String>,
     rests_on: Vec<String>,
     judged: JudgedEntry,
@@ -463,6 +497,7 @@ pub fn entry(judged: &JudgedJob) -> JobEntry {
         cycles: judged.waits.circles.iter().map(|steps| steps.iter().map(hop).collect()).collect(),
         standing: standing(judged),
         timed_out: timed_out(judged),
+        warned: warned(judged),
         unknown: judged.unknown.clone(),
         rests_on: rests(judged),
         judged: JudgedEntry {

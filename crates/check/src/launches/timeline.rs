@@ -12,18 +12,23 @@ use serde_json::{Value, json};
 use super::job::LaunchState;
 use super::judge::JudgedJob;
 use super::report;
-use crate::dumps::judge_dumps;
 
-/// Writes the timeline of the dumps of one job to a file.
+/// Writes the timeline of what was read in a folder to a file.
 ///
 /// # Errors
 ///
-/// If the dumps are not those of one job, or a file cannot be read or written.
-pub fn write_file(folder: &Path, to: &Path) -> Result<(), String> {
-    let judged = judge_dumps(&[folder.to_owned()]).map_err(|error| error.to_string())?;
-    let [job] = &judged[..] else {
+/// If it is not one job, if nothing says when it did anything, or if the file cannot be written.
+pub fn write_file(judged: &[JudgedJob], folder: &Path, to: &Path) -> Result<(), String> {
+    let [job] = judged else {
         return Err(format!("{} jobs lie in {}; give one of them", judged.len(), folder.display()));
     };
+    let mut launches = job.job.processes.iter().flat_map(|process| &process.launches).peekable();
+    if launches.peek().is_some() && launches.all(|launch| launch.created.is_none()) {
+        return Err(format!(
+            "{}: its lines have no times; NCCL 2.26 and later prints them with NCCL_DEBUG_TIMESTAMP_LEVELS=ALL",
+            folder.display()
+        ));
+    }
     let wrong = |error: std::io::Error| format!("{}: {error}", to.display());
     let mut out = BufWriter::new(File::create(to).map_err(wrong)?);
     write(job, &mut out).map_err(wrong)?;
@@ -38,7 +43,7 @@ pub fn write_file(folder: &Path, to: &Path) -> Result<(), String> {
 pub fn write(judged: &JudgedJob, out: &mut dyn Write) -> std::io::Result<()> {
     let job = &judged.job;
     let launches = || job.processes.iter().flat_map(|process| &process.launches);
-    let first = launches().map(|launch| launch.created).min().unwrap_or(0);
+    let first = launches().filter_map(|launch| launch.created).min().unwrap_or(0);
     let microseconds = |time: i64| time.saturating_sub(first) as f64 / 1000.0;
     let last = job.latest.unwrap_or(first);
     write!(out, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
@@ -63,7 +68,8 @@ pub fn write(judged: &JudgedJob, out: &mut dyn Write) -> std::io::Result<()> {
             )?;
         }
         for launch in &process.launches {
-            let end = launch.finished.unwrap_or(last).max(launch.created);
+            let Some(created) = launch.created else { continue };
+            let end = launch.finished.unwrap_or(last).max(created);
             let state = match launch.state {
                 LaunchState::Open => "open",
                 LaunchState::Begun => "begun",
@@ -74,8 +80,8 @@ pub fn write(judged: &JudgedJob, out: &mut dyn Write) -> std::io::Result<()> {
                 launch.calls.iter().map(|call| job.call_text(launch.group, call)).collect();
             let name = launch.calls.first().map_or_else(String::new, |call| job.call_name(call));
             event(json!({
-                "ph": "X", "name": name, "pid": pid, "tid": launch.group.0, "ts": microseconds(launch.created),
-                "dur": microseconds(end) - microseconds(launch.created), "args": {"calls": calls, "state": state}
+                "ph": "X", "name": name, "pid": pid, "tid": launch.group.0, "ts": microseconds(created),
+                "dur": microseconds(end) - microseconds(created), "args": {"calls": calls, "state": state}
             }))?;
         }
     }

@@ -13,7 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::compare::Compared;
 use super::components::{components, shortest_circle};
-use super::job::{GroupAt, KnownPart, LaunchState, LaunchedCall, What};
+use super::job::{GroupAt, KnownCompletion, KnownPart, LaunchState, LaunchedCall, What};
 use super::positions::{MemberPosition, Met, Positions, TransferLane};
 
 /// Launches from which a shortest circle is looked for.
@@ -287,6 +287,13 @@ impl<'a> JobGraph<'a> {
             {
                 self.edges[process].push(*last);
             }
+            let last = self.positions.job.processes[process].launches.last();
+            if self.positions.job.completion == KnownCompletion::Concluded
+                && self.open[process].is_empty()
+                && last.is_some_and(|last| last.state == LaunchState::Unclear)
+            {
+                self.unsure[process] = true;
+            }
             for (launch, node) in self.open[process].clone() {
                 let at = LaunchAt { process, launch };
                 if let Some(before) = self.before(at) {
@@ -412,6 +419,7 @@ impl<'a> JobGraph<'a> {
                 (_, true) => {}
                 ([node], false) => match self.nodes[*node as usize] {
                     NodeOfWaits::Host(_) if into[*node as usize].is_empty() => {}
+                    NodeOfWaits::Host(_) if self.unsure[*node as usize] => waits.unsure += 1,
                     NodeOfWaits::Host(process)
                         if self.stands[process].is_some() || self.is_known(process) =>
                     {
