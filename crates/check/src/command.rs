@@ -109,6 +109,13 @@ fn load_each(paths: &[PathBuf]) -> (Vec<Spec>, Vec<SpecError>) {
         let loaded = if paths.contains(&path) { spec::load(&path) } else { spec::load_any(&path) };
         match loaded {
             Ok(spec) => specs.push(spec),
+            Err(error) if path.extension().is_none_or(|ending| ending != "star") => bad.push(SpecError::new(
+                format!("{} is no spec, recording, dump or log", path.display()),
+                Some(format!(
+                    "as a spec: {error}. A dump is a pickle or JSON of PyTorch's Flight Recorder; a log has lines with `NCCL \
+                     INFO`, of a job that had NCCL_DEBUG=INFO set; compressed files have to be unpacked"
+                )),
+            )),
             Err(error) => bad.push(error),
         }
     }

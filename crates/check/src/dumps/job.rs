@@ -203,12 +203,13 @@ impl<'a> JobBuilder<'a> {
         let mut latest: Vec<i64> = Vec::new();
         for (rank, dump) in &self.dumped.ranks {
             let entries = &located[rank];
-            let process = self.process(*rank, &dump.dump, entries);
+            let mut process = self.process(*rank, &dump.dump, entries);
             if process.known != KnownPart::Nothing {
                 let times = |entry: &DumpEntry| {
                     [Some(entry.time_created_ns), entry.time_started_ns, entry.time_completed_ns]
                 };
-                latest.extend(dump.dump.entries.iter().flat_map(times).flatten().max());
+                process.latest = dump.dump.entries.iter().flat_map(times).flatten().max();
+                latest.extend(process.latest);
             }
             processes.push(process);
         }

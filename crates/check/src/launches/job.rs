@@ -91,6 +91,8 @@ pub struct Process {
     pub from_start: bool,
     /// Whether what its device began is known.
     pub timed: bool,
+    /// The latest time at which it is known to have done anything, by its own clock.
+    pub latest: Option<i64>,
     /// The last warning that its library gave.
     pub warning: Option<Arc<str>>,
 }

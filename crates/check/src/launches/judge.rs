@@ -183,13 +183,16 @@ fn needs(job: &LaunchedJob, at: LaunchAt, rank: u32) -> bool {
     })
 }
 
-/// The launches that were given up, and those that are open beyond their time by what anybody's clock says.
+/// The launches that were given up, and those that are open beyond their time by what their own process did later. What others
+/// did later proves nothing: their dumps may be of another time, or of another job. A time of one process that no other has
+/// reached may be a wrong one.
 fn timed_out(job: &LaunchedJob) -> Vec<LaunchAt> {
     let mut timed_out = Vec::new();
     for (process, of) in job.processes.iter().enumerate() {
+        let latest = of.latest.min(job.latest);
         let late = of.launches.iter().position(|launch| {
             let passed =
-                launch.deadline.is_some_and(|deadline| job.latest.is_some_and(|latest| latest >= deadline));
+                launch.deadline.is_some_and(|deadline| latest.is_some_and(|latest| latest >= deadline));
             launch.timed_out || launch.state.is_open() && passed
         });
         if let Some(launch) = late {

@@ -190,9 +190,9 @@ fn root_text(judged: &JudgedJob, root: &JobRoot) -> String {
             let process = &job.processes[stands.launch.process];
             let text = job.launch_text(&process.launches[stands.launch.launch as usize]);
             // It may be over in a moment, or have been looked at before the other one.
-            let stands_so = if judged.stood_still() { "stands" } else { "is not over with it" };
+            let stands_so = if judged.stood_still() { "stands in it, though" } else { "has not finished it, and" };
             format!(
-                "rank {} launched {text} and its device {stands_so}: rank {} has finished it; {awaited}",
+                "rank {} launched {text}; its device {stands_so} that of rank {} has finished it; {awaited}",
                 root.rank, stands.finished_by
             )
         }

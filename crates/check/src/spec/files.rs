@@ -50,12 +50,43 @@ fn nothing_in(folder: &Path) -> SpecError {
             .collect();
         below.sort();
         match below.as_slice() {
-            [] => "give spec files, folders of them, or folders that `rankcheck record` wrote".to_owned(),
+            [] => {
+                let (looked_at, unread) = looked_at(folder);
+                let unread = unread.map_or_else(String::new, |(count, path, error)| {
+                    format!(", and {count} cannot be read ({}: {error})", path.display())
+                });
+                format!(
+                    "{looked_at} {} looked at{unread}. Give spec files (*.star), a folder that `rankcheck record` wrote, dumps \
+                     of PyTorch's Flight Recorder (as …_rank_0), or logs of NCCL that were written with NCCL_DEBUG=INFO",
+                    if looked_at == 1 { "file was" } else { "files were" }
+                )
+            }
             _ => format!("give the folder of each recording: {}", below.join(" ")),
         }
     };
-    let message = format!("no spec (*.star) and no recording in {}", folder.display());
+    let message = format!("no spec, recording, dump or log in {}", folder.display());
     SpecError::new(message, Some(help))
+}
+
+/// Counts the files below a folder; and those that cannot be opened, with the first of them.
+fn looked_at(folder: &Path) -> (usize, Option<(usize, PathBuf, std::io::Error)>) {
+    let (mut files, mut unread) = (0, None);
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                open.push(path);
+                continue;
+            }
+            files += 1;
+            if let Err(error) = std::fs::File::open(&path) {
+                let (count, ..) = unread.get_or_insert((0, path, error));
+                *count += 1;
+            }
+        }
+    }
+    (files, unread)
 }
 
 /// Adds the spec files under a folder, each once: a link may lead back to where the walk has been.
