@@ -17,7 +17,7 @@ use crate::device::seen::add_seen;
 use crate::dumps::{holds_dumps, judge_dumps};
 use crate::launches::judge::JudgedJob;
 use crate::runs::judge::{self, Judged};
-use crate::search::{Bounds, Detail, Explained, Explored, Options, Verdict, search};
+use crate::search::{Bounds, Detail, Explained, Explored, Kept, Options, Verdict, search};
 use crate::spec::{Spec, SpecError};
 use crate::trace::Trace;
 use crate::{launches, report, runs};
@@ -321,6 +321,7 @@ impl CheckArguments {
             },
             stated: if self.quiet { kept } else { stated },
             unstated: repairs(LookForRepairs::Unexpected),
+            kept: Kept::Steps,
             repair_time: None,
         })
     }
