@@ -19,6 +19,8 @@ pub mod command;
 pub mod device;
 pub mod dumps;
 pub mod launches;
+#[cfg(feature = "cli")]
+pub mod page;
 pub mod report;
 pub mod rules;
 pub mod runs;

@@ -27,7 +27,7 @@ pub fn text(judged: &JudgedJob) -> String {
     let (ranks, calls) = (judged.job.processes.len(), judged.calls());
     let _ =
         write!(out, "{what}  {source}   {ranks} rank{}, {calls} calls", if ranks == 1 { "" } else { "s" });
-    let class = class(judged);
+    let class = entry_class(judged);
     if judged.verdict == RunVerdict::Holds {
         let _ = write!(out, ": nothing wrong up to here");
     } else if judged.verdict != RunVerdict::Unknown {
@@ -48,7 +48,8 @@ pub fn text(judged: &JudgedJob) -> String {
 }
 
 /// Returns what became of the job, as far as that is known.
-fn class(judged: &JudgedJob) -> &'static str {
+#[must_use]
+pub fn entry_class(judged: &JudgedJob) -> &'static str {
     if judged.hangs() { "hang" } else { "latent: nothing is known to have stood still" }
 }
 
@@ -443,7 +444,7 @@ pub fn entry(judged: &JudgedJob) -> JobEntry {
         calls: judged.calls(),
         nccl: job.library.as_deref().map(str::to_owned),
         verdict: judged.verdict.name(),
-        class: if class(judged) == "hang" { "hang" } else { "latent" },
+        class: if entry_class(judged) == "hang" { "hang" } else { "latent" },
         rules: judged.rules().iter().map(|rule| rule.id()).collect(),
         findings: findings(judged).into_iter().map(finding).collect(),
         roots: judged.waits.roots.iter().map(root).collect(),

@@ -1,0 +1,269 @@
+//! The part of a diagram that a replayed run fills: lanes, steps, who met whom, what is blocked, and memory.
+//!
+//! Checks of specs and recorded runs are both replayed in the machine, so both come by here.
+//! Not here: what is said about the run (`explained`, `recorded`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rankcheck_model::machine::Kind;
+use rankcheck_model::snapshot::{MemoryChange, MemorySnapshot, MemoryView};
+use rankcheck_model::{Loc, OpRef};
+use rustc_hash::FxHashMap;
+
+use super::diagram::{Blocked, Lane, LaneKind, Mark, Memory, MemoryOfRank, Piece, Place, Step, WindowOfRank};
+use crate::launches::components::shortest_circle;
+use crate::search::{self, Decided, Located, Operation, Replayed};
+
+/// What a diagram takes of a run.
+#[derive(Debug, Default)]
+pub(super) struct RunPart {
+    pub(super) texts: Table<String>,
+    pub(super) places: Table<Place>,
+    pub(super) lanes: Vec<Lane>,
+    pub(super) steps: Vec<Step>,
+    pub(super) meetings: Vec<Vec<usize>>,
+    pub(super) order: Vec<(usize, usize)>,
+    pub(super) blocked: Vec<Blocked>,
+    pub(super) cycle: Vec<usize>,
+    pub(super) memory: Memory,
+}
+
+/// Values that get a number when they are first seen.
+#[derive(Debug)]
+pub(super) struct Table<T> {
+    pub(super) all: Vec<T>,
+    numbers: FxHashMap<T, usize>,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { all: Vec::new(), numbers: FxHashMap::default() }
+    }
+}
+
+impl<T: Clone + Eq + std::hash::Hash> Table<T> {
+    /// The number of a value.
+    pub(super) fn number(&mut self, value: T) -> usize {
+        if let Some(number) = self.numbers.get(&value) {
+            return *number;
+        }
+        self.all.push(value.clone());
+        self.numbers.insert(value, self.all.len() - 1);
+        self.all.len() - 1
+    }
+}
+
+/// What stands out in a run.
+pub(super) struct Marks<'a> {
+    pub(super) finding: &'a [Located],
+    pub(super) essential: &'a [Located],
+    pub(super) cause: Vec<&'a Located>,
+}
+
+type OpKey = (u32, u32, u32);
+
+fn key(op: &OpRef) -> OpKey {
+    (op.rank.0, op.thread.0, op.index)
+}
+
+/// A line of a program; none where no line is known.
+pub(super) fn place(loc: &Loc) -> Place {
+    let called_at = loc.called_at.as_ref().map(|line| (line.file.to_string(), line.line));
+    Place { file: loc.file.to_string(), line: loc.line, called_at }
+}
+
+impl RunPart {
+    /// Takes a run.
+    pub(super) fn of(run: &Replayed, marks: &Marks<'_>) -> Self {
+        let mut part = Self::default();
+        let operations: FxHashMap<OpKey, &Operation> =
+            run.operations.iter().map(|operation| (key(&operation.at.op), operation)).collect();
+        let mut marked: FxHashMap<OpKey, Mark> = FxHashMap::default();
+        let mut mark = |at: &Located, mark: Mark| {
+            let known = marked.entry(key(&at.op)).or_insert(mark);
+            *known = mark.max(*known);
+        };
+        run.decisions.iter().for_each(|decision| mark(&decision.at, Mark::Decision));
+        marks.essential.iter().for_each(|at| mark(at, Mark::Essential));
+        marks.cause.iter().for_each(|at| mark(at, Mark::Cause));
+        marks.finding.iter().for_each(|at| mark(at, Mark::Finding));
+        let mut decided: FxHashMap<OpKey, String> = FxHashMap::default();
+        for decision in &run.decisions {
+            let words = match &decision.decided {
+                Decided::Values { words, .. } => words.join("; "),
+                Decided::Order(words) => words.clone(),
+            };
+            let text = decided.entry(key(&decision.at.op)).or_default();
+            if !text.is_empty() {
+                text.push_str("; ");
+            }
+            text.push_str(&words);
+        }
+        let numbers = part.number_lanes(run);
+        for step in &run.steps {
+            let operation = operations.get(&key(&step.at.op));
+            let lane = numbers[&step.lane];
+            let text = operation.map_or("returns", |operation| operation.call.as_str());
+            let text = match &step.replayed_by {
+                Some(launch) => format!("{text} (replayed, {})", launch.loc),
+                None => text.to_owned(),
+            };
+            let mark = marked.get(&key(&step.at.op)).copied();
+            let of_the_pool =
+                operation.is_some_and(|operation| !search::explain::nameable(operation) && !operation.asks);
+            let quiet = operation.is_none_or(|operation| operation.kind == Kind::Bookkeeping) || of_the_pool;
+            let on_host = part.lanes[lane].kind == LaneKind::Thread;
+            let note = decided.get(&key(&step.at.op)).filter(|_| on_host).cloned();
+            let note = note.map(|note| part.texts.number(note));
+            let (text, place) = (part.texts.number(text), part.places.number(place(&step.at.loc)));
+            part.steps.push(Step {
+                lane,
+                text,
+                place: Some(place),
+                row: 0,
+                mark,
+                note,
+                quiet: quiet && mark.is_none(),
+                time: None,
+            });
+        }
+        part.meetings.clone_from(&run.meetings);
+        part.order.clone_from(&run.order);
+        part.block(run, &numbers, (&operations, marks));
+        part.memory = memory(&run.memory);
+        part
+    }
+
+    /// Gives lanes their numbers: by rank, threads before streams.
+    fn number_lanes(&mut self, run: &Replayed) -> BTreeMap<search::Lane, usize> {
+        let used =
+            run.steps.iter().map(|step| &step.lane).chain(run.blocked.iter().map(|blocked| &blocked.lane));
+        let used: BTreeSet<&search::Lane> = used.collect();
+        let mut lanes: Vec<(Lane, &search::Lane)> =
+            used.into_iter().map(|lane| (named(lane), lane)).collect();
+        lanes.sort_by(|(a, _), (b, _)| (a.rank, a.kind, &a.name).cmp(&(b.rank, b.kind, &b.name)));
+        let numbers = lanes.iter().zip(0..).map(|((_, lane), number)| ((*lane).clone(), number)).collect();
+        self.lanes = lanes.into_iter().map(|(lane, _)| lane).collect();
+        numbers
+    }
+
+    fn block(
+        &mut self,
+        run: &Replayed,
+        numbers: &BTreeMap<search::Lane, usize>,
+        (operations, marks): (&FxHashMap<OpKey, &Operation>, &Marks<'_>),
+    ) {
+        let mut last: FxHashMap<(usize, OpKey), usize> = FxHashMap::default();
+        for (at, step) in run.steps.iter().enumerate() {
+            last.insert((numbers[&step.lane], key(&step.at.op)), at);
+        }
+        for blocked in &run.blocked {
+            let lane = numbers[&blocked.lane];
+            let call = operations.get(&key(&blocked.at.op)).map(|operation| operation.call.clone());
+            let text = self.texts.number(call.unwrap_or_else(|| blocked.text.clone()));
+            let place = self.places.number(place(&blocked.at.loc));
+            let awaited = run
+                .blocked
+                .iter()
+                .enumerate()
+                .filter(|(_, other)| blocked.waits_for.iter().any(|at| at.is(&other.at)));
+            let waits_for = awaited.map(|(at, _)| at).collect();
+            self.blocked.push(Blocked {
+                lane,
+                step: last.get(&(lane, key(&blocked.at.op))).copied(),
+                text,
+                place: Some(place),
+                waits_in: blocked.text.clone(),
+                waits_for,
+                in_vain: blocked.waits_in_vain_for.iter().map(|rank| rank.0).collect(),
+                row: 0,
+                finding: marks.finding.iter().any(|at| at.is(&blocked.at)),
+            });
+        }
+        self.cycle = cycle(&self.blocked);
+    }
+}
+
+/// A shortest circle of waits; through what the finding is about, if there is one.
+pub(super) fn cycle(blocked: &[Blocked]) -> Vec<usize> {
+    let number = |at: usize| u32::try_from(at).expect("fewer than 2^32 waits");
+    let edges: Vec<Vec<u32>> =
+        blocked.iter().map(|of| of.waits_for.iter().map(|at| number(*at)).collect()).collect();
+    /// Waits from which a circle is looked for.
+    const STARTS: usize = 64;
+    let mut starts: Vec<usize> = (0..blocked.len()).collect();
+    starts.sort_by_key(|at| !blocked[*at].finding);
+    let circles = starts.into_iter().take(STARTS).filter_map(|at| {
+        let circle = shortest_circle(&edges, number(at), |_| true)?;
+        Some((!blocked[at].finding, circle))
+    });
+    // Who waits for itself alone waits in no circle of ranks.
+    let shortest =
+        circles.filter(|(_, circle)| circle.len() > 1).min_by_key(|(other, circle)| (*other, circle.len()));
+    shortest.map_or_else(Vec::new, |(_, circle)| circle.into_iter().map(|at| at as usize).collect())
+}
+
+fn named(lane: &search::Lane) -> Lane {
+    match lane {
+        search::Lane::Thread(rank, thread) => {
+            let name = if thread.0 == 0 { "host".to_owned() } else { format!("thread {}", thread.0) };
+            Lane { rank: rank.0, kind: LaneKind::Thread, name }
+        }
+        search::Lane::Stream(rank, stream) => {
+            Lane { rank: rank.0, kind: LaneKind::Stream, name: format!("stream {stream}") }
+        }
+    }
+}
+
+/// Memory in tables: ranks that do the same have the same.
+fn memory(changes: &[MemoryChange]) -> Memory {
+    let mut contents: Table<Vec<String>> = Table::default();
+    let mut pieces: Table<Piece> = Table::default();
+    let mut views: Table<MemoryOfRank> = Table::default();
+    // One piece stands in many snapshots: it is looked at once.
+    let mut known: FxHashMap<*const MemoryView, usize> = FxHashMap::default();
+    let mut listed = Vec::new();
+    for MemoryChange { after, rank, memory } in changes {
+        let MemorySnapshot { memories, windows, mappings } = &**memory;
+        let of_rank = memories.iter().map(|view| {
+            *known.entry(Arc::as_ptr(view)).or_insert_with(|| pieces.number(piece(view, &mut contents)))
+        });
+        let windows = windows.iter().map(|window| WindowOfRank {
+            name: format!("{}#{}", window.comm, window.nth),
+            memory: window.memory.clone(),
+            offset_bytes: window.offset_bytes,
+            len_bytes: window.len_bytes,
+            symmetric: window.symmetric,
+            dangling: window.dangling,
+        });
+        let mappings = mappings.iter().map(|mapping| (mapping.of.0, mapping.memory.clone(), mapping.opened));
+        let view = MemoryOfRank {
+            pieces: of_rank.collect(),
+            windows: windows.collect(),
+            mappings: mappings.collect(),
+        };
+        listed.push((*after, rank.0, views.number(view)));
+    }
+    Memory { contents: contents.all, pieces: pieces.all, views: views.all, changes: listed }
+}
+
+fn piece(view: &MemoryView, contents: &mut Table<Vec<String>>) -> Piece {
+    let held = view
+        .contents
+        .iter()
+        .map(|content| (content.offset_bytes, content.len_bytes, contents.number(content.stripes.to_vec())));
+    Piece {
+        name: view.name.clone(),
+        allocator: view.allocator,
+        len_bytes: view.len_bytes,
+        address_of: view.address_of.clone(),
+        released: view.released,
+        blocks: view
+            .blocks
+            .iter()
+            .map(|block| (block.offset_bytes, block.len_bytes, block.held.as_ref().map(ToString::to_string)))
+            .collect(),
+        contents: held.collect(),
+    }
+}
