@@ -16,6 +16,7 @@ pub mod launched;
 mod layout;
 pub mod recorded;
 mod replayed;
+pub mod sources;
 
 pub use diagram::{Diagram, Fact};
 

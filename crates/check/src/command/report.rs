@@ -18,7 +18,7 @@ use crate::page::diagram::{DeviceSide, Diagram, Stated};
 use crate::page::folder::{self, FolderError, INDEX};
 use crate::page::html::{Among, page};
 use crate::page::index::{Row, Unread, index};
-use crate::page::{explained, launched, recorded};
+use crate::page::{explained, launched, recorded, sources};
 use crate::runs::judge::{self, Judged};
 use crate::search::{Detail, Explained, Kept, Options};
 use crate::spec::{Check, Spec, SpecError};
@@ -32,6 +32,9 @@ pub(super) struct ReportArguments {
     /// The folder to write index.html and the pages into; it is made if it is not there.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+    /// The folder in which the programs of recorded runs and dumps lie, to show their lines as they are now.
+    #[arg(long, value_name = "DIR")]
+    sources: Option<PathBuf>,
     /// Checks run at the same time; the number of cores if not given.
     #[arg(long)]
     jobs: Option<NonZero<usize>>,
@@ -95,8 +98,9 @@ impl ReportArguments {
     fn write(&self) -> Result<u8, FolderError> {
         folder::prepare(&self.out)?;
         let inputs = Inputs::of(&self.paths);
+        let sources = self.sources.as_deref();
         let mut report =
-            Report { out: &self.out, rows: Vec::new(), unread: Vec::new(), names: BTreeSet::new() };
+            Report { out: &self.out, sources, rows: Vec::new(), unread: Vec::new(), names: BTreeSet::new() };
         report.names.insert(INDEX.to_owned());
         if !inputs.specs.is_empty() {
             report.specs(&inputs.specs, self.jobs)?;
@@ -118,6 +122,7 @@ impl ReportArguments {
 /// A report that is being written.
 struct Report<'a> {
     out: &'a Path,
+    sources: Option<&'a Path>,
     rows: Vec<Row>,
     unread: Vec<Unread>,
     names: BTreeSet<String>,
@@ -175,7 +180,7 @@ impl Report<'_> {
             Ok((diagram, judged)) => {
                 let never = judged.left_out.iter().map(ToString::to_string).collect();
                 let row = run_row(&diagram, judged_of(&judged), never);
-                self.run(row, &diagram)
+                self.run(row, diagram)
             }
             Err(error) => {
                 self.cannot(&[SpecError::new(error.to_string(), None)]);
@@ -196,14 +201,17 @@ impl Report<'_> {
             let diagram = launched::diagram(job);
             let judged = fact(&diagram, "judged").join(" ");
             let row = run_row(&diagram, judged, Vec::new());
-            self.run(row, &diagram)?;
+            self.run(row, diagram)?;
         }
         Ok(())
     }
 
-    fn run(&mut self, mut row: Row, diagram: &Diagram) -> Result<(), FolderError> {
+    fn run(&mut self, mut row: Row, mut diagram: Diagram) -> Result<(), FolderError> {
         if row.stated != Stated::Holds {
-            row.page = Some(self.page(diagram, &diagram.about.place)?);
+            if let Some(folder) = self.sources {
+                sources::add(&mut diagram, folder);
+            }
+            row.page = Some(self.page(&diagram, &diagram.about.place)?);
         }
         self.rows.push(row);
         Ok(())

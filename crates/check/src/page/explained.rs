@@ -2,30 +2,21 @@
 //!
 //! Not here: what devices did with it (`devices`), which stands in files of its own.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-
 use rankcheck_model::Rule;
 
-use super::diagram::{About, Diagram, Fact, Place, RuleText, SourceText, Stated};
-use super::layout;
+use super::diagram::{About, Diagram, Fact, RuleText, Stated};
 use super::replayed::{Marks, RunPart};
+use super::{layout, sources};
 use crate::report;
 use crate::rules;
 use crate::search::{Asked, Cause, Counterexample, Explained, Located, Verdict};
-
-/// Lines around one that is named, where a file is too long to be shown whole.
-const AROUND: u32 = 12;
-/// Lines of a file that is shown whole.
-const WHOLE: usize = 400;
 
 /// Returns the diagram of a check.
 #[must_use]
 pub fn diagram(explained: &Explained) -> Diagram {
     let shown = explained.counterexample.as_ref();
     let part = shown.map_or_else(RunPart::default, |shown| RunPart::of(&shown.run, &marks(shown)));
-    let places: Vec<&Place> = part.places.all.iter().collect();
-    let sources = shown.map_or_else(Vec::new, |shown| sources(&shown.sources, &places));
+    let sources = shown.map_or_else(Vec::new, |shown| sources::of(&shown.sources, &part.places.all));
     let RunPart { texts, places, lanes, steps, meetings, order, blocked, cycle, memory } = part;
     let mut diagram = Diagram {
         about: about(explained),
@@ -120,37 +111,4 @@ pub fn about(explained: &Explained) -> About {
         sentence,
         facts,
     }
-}
-
-/// The lines around the places that a run comes by.
-fn sources(texts: &BTreeMap<Arc<str>, Arc<str>>, places: &[&Place]) -> Vec<SourceText> {
-    let of = |(file, text): (&Arc<str>, &Arc<str>)| {
-        let lines: Vec<&str> = text.lines().collect();
-        let total = u32::try_from(lines.len()).ok()?;
-        let mut wanted: BTreeSet<u32> = BTreeSet::new();
-        for place in places {
-            let called = place.called_at.iter().map(|(file, line)| (file, *line));
-            for (named, line) in std::iter::once((&place.file, place.line)).chain(called) {
-                if **named == **file && (1..=total).contains(&line) {
-                    wanted.extend(line.saturating_sub(AROUND).max(1)..=(line + AROUND).min(total));
-                }
-            }
-        }
-        if wanted.is_empty() {
-            return None;
-        }
-        if lines.len() <= WHOLE {
-            wanted = (1..=total).collect();
-        }
-        let mut parts: Vec<(u32, Vec<String>)> = Vec::new();
-        for line in wanted {
-            let text = lines[line as usize - 1].to_owned();
-            match parts.last_mut() {
-                Some((first, part)) if *first as usize + part.len() == line as usize => part.push(text),
-                _ => parts.push((line, vec![text])),
-            }
-        }
-        Some(SourceText { file: file.to_string(), parts })
-    };
-    texts.iter().filter_map(of).collect()
 }

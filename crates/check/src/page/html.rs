@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use super::diagram::{DeviceSide, Diagram, Fact, Stated};
+use super::diagram::{About, DeviceSide, Diagram, Fact, Stated};
 use super::folder::GENERATOR;
 
 const SHELL: &str = include_str!("page.html");
@@ -119,16 +119,7 @@ pub fn page(diagram: &Diagram, among: Among) -> String {
             let _ = write!(marks, "<span>{}</span>", escaped(mark));
         }
     }
-    let mut facts: String = about.facts.iter().map(fact).collect();
-    if let Some(rule) = rule.filter(|rule| !rule.text.is_empty()) {
-        let _ = write!(
-            facts,
-            "<dt>in full</dt><dd><details class=\"rule\"><summary>The text of {}, its source, and what devices did</summary>\
-             <pre>{}</pre></details></dd>",
-            rule.id,
-            escaped(&rule.text)
-        );
-    }
+    let (facts, more) = facts(about);
     let left_out: String = diagram.left_out.iter().map(|why| format!("<li>{}</li>", escaped(why))).collect();
     let left_out =
         if left_out.is_empty() { left_out } else { format!("<ul class=\"left-out\">{left_out}</ul>") };
@@ -148,6 +139,7 @@ pub fn page(diagram: &Diagram, among: Among) -> String {
             ("heading", &escaped(&about.title)),
             ("sentence", &escaped(&about.sentence)),
             ("facts", &facts),
+            ("more", &more),
             ("left_out", &left_out),
             ("devices", &devices(&diagram.devices)),
             ("report", &escaped(&diagram.report)),
@@ -161,15 +153,25 @@ pub fn page(diagram: &Diagram, among: Among) -> String {
 /// What the script needs: what stands in the HTML already is left out.
 #[derive(Serialize)]
 struct PageData<'a> {
-    about: AboutData<'a>,
+    about: AboutData,
     #[serde(flatten)]
     run: RunData<'a>,
 }
 
 #[derive(Serialize)]
-struct AboutData<'a> {
-    verdict: &'a str,
-    sentence: &'a str,
+struct AboutData {
+    /// What is wrong where the run ends, in a few words.
+    ends: String,
+}
+
+/// What is wrong where a run ends: the rule that it breaks, or that it stands still.
+fn ends(about: &About) -> String {
+    match (&about.rule, about.verdict) {
+        (Some(rule), "FAILS") => format!("It breaks {}: {}.", rule.id, rule.title),
+        (_, "HANGS") => "It hangs.".to_owned(),
+        (_, "UNKNOWN") => "What is wrong with it is not known.".to_owned(),
+        _ => String::new(),
+    }
 }
 
 #[derive(Serialize)]
@@ -205,7 +207,7 @@ impl<'a> PageData<'a> {
             ..
         } = diagram;
         Self {
-            about: AboutData { verdict: about.verdict, sentence: &about.sentence },
+            about: AboutData { ends: ends(about) },
             run: RunData {
                 texts,
                 places,
@@ -232,7 +234,41 @@ pub(super) fn stated_words(stated: Stated, origin: &str) -> &'static str {
     }
 }
 
-fn fact(Fact { label, lines }: &Fact) -> String {
+/// What a reader wants first, and what else there is.
+fn facts(about: &About) -> (String, String) {
+    /// Labels of what a verdict rests on, and of what the page shows elsewhere.
+    const LATER: [&str; 9] =
+        ["at end", "data", "rule", "judged", "rests on", "explored", "costs", "idle", "untried"];
+    /// Lines of one label that come first.
+    const FIRST: usize = 3;
+    let (mut first, mut later) = (String::new(), String::new());
+    for Fact { label, lines } in &about.facts {
+        let lines: Vec<&String> = lines.iter().filter(|line| **line != about.sentence).collect();
+        let at = if LATER.contains(&label.as_str()) { 0 } else { FIRST.min(lines.len()) };
+        for (out, lines) in [(&mut first, &lines[..at]), (&mut later, &lines[at..])] {
+            if !lines.is_empty() && label != "rule" {
+                out.push_str(&fact(label, lines));
+            }
+        }
+    }
+    if let Some(rule) = &about.rule {
+        let _ = write!(
+            first,
+            "<dt>rule</dt><dd><details class=\"rule\"><summary>{}: {}</summary><pre>{}</pre></details></dd>",
+            rule.id,
+            escaped(rule.title),
+            escaped(&rule.text)
+        );
+    }
+    if !later.is_empty() {
+        later = format!(
+            "<details class=\"more\"><summary>What the verdict rests on, and more</summary><dl class=\"facts\">{later}</dl></details>"
+        );
+    }
+    (first, later)
+}
+
+fn fact(label: &str, lines: &[&String]) -> String {
     let lines: String = lines.iter().map(|line| format!("<div>{}</div>", escaped(line))).collect();
     format!("<dt>{}</dt><dd>{lines}</dd>", escaped(label))
 }

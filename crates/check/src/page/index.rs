@@ -86,7 +86,8 @@ pub fn index(rows: &[Row], unread: &[Unread]) -> String {
          <input type=\"search\" id=\"words\" placeholder=\"rule, system, name …\" autocomplete=\"off\">\
          <label><input type=\"checkbox\" id=\"unexpected\"> only what is not as expected</label>\
          <span id=\"shown\" role=\"status\" aria-live=\"polite\"></span></div>\
-         <table class=\"index\"><thead><tr><th scope=\"col\">verdict</th><th scope=\"col\">check or run</th>\
+         <table class=\"index\"><colgroup><col class=\"v\"><col><col class=\"s\"><col class=\"o\"><col class=\"d\"><col class=\"j\"></colgroup>\
+         <thead><tr><th scope=\"col\">verdict</th><th scope=\"col\">check or run</th><th scope=\"col\">system</th>\
          <th scope=\"col\">what follows</th><th scope=\"col\">devices</th><th scope=\"col\">judged</th></tr></thead>\
          <tbody>{table}</tbody></table></section></main>\
          <footer>rankcheck {}. HOLDS says nothing about what no run came by; that stands under judged.</footer>",
@@ -110,14 +111,14 @@ fn row_text(row: &Row) -> String {
         "" => String::new(),
         text => format!("<span class=\"sub\">{}</span>", escaped(text)),
     };
-    let under: String =
-        [row.sentence.as_str(), &row.place, &row.setting].iter().map(|text| sub(text)).collect();
+    let file = row.place.rsplit('/').next().filter(|_| row.place.contains(".star:")).unwrap_or(&row.place);
+    let under = sub(&row.sentence) + &sub(&format!("{file} · {}", row.setting));
     let expected = if row.stated == Stated::Failure { sub("expected") } else { String::new() };
     let never: String = row.never.iter().map(|text| sub(text)).collect();
     format!(
-        "<tr class=\"{class}\"><td class=\"v\">{}{expected}</td><td>{title}{}{under}</td><td>{}</td><td>{}</td><td>{}{never}</td></tr>",
+        "<tr class=\"{class}\"><td class=\"v\">{}{expected}</td><td>{title}{under}</td><td>{}</td><td>{}</td><td>{}</td><td>{}{never}</td></tr>",
         escaped(&row.verdict),
-        sub(&row.system),
+        escaped(&row.system),
         escaped(&row.outcome),
         escaped(&row.devices),
         escaped(&row.judged),

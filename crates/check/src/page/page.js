@@ -133,8 +133,9 @@
     const room = Math.max(chart.clientWidth - LEFT * 2 - gutter - 4, 240);
     const threads = shownLanes.filter((lane) => lanes[lane].kind !== "stream").length;
     const units = threads * 1.25 + (shownLanes.length - threads);
-    const wide = room / units >= 84;
-    const unit = wide ? Math.min(room / units, 420) : Math.max(room / units, 30);
+    // Texts matter more than that everything fits, as long as there are not too many.
+    const wide = shownLanes.length <= 20;
+    const unit = wide ? Math.min(Math.max(room / units, 96), 420) : Math.max(room / units, 30);
     layoutOf.lefts = [];
     let left = LEFT + gutter;
     shownLanes.forEach((lane) => {
@@ -213,6 +214,9 @@
       }
     });
 
+    // What met somebody far away is drawn around what stands between.
+    const taken = new Set(visible.map((at) => `${steps[at].lane} ${rowOf(at)}`));
+    blocked.forEach((entry) => { if (column.has(entry.lane)) taken.add(`${entry.lane} ${blockedRow(entry)}`); });
     const seen = new Set();
     data.meetings.forEach((meeting, nth) => {
       const here = [...new Set(meeting.map(shownStep).filter((at) => at != null))];
@@ -223,10 +227,15 @@
       seen.add(key);
       const finding = here.every((at) => steps[at].mark === "finding");
       let path = "";
+      const between = (from, to) => {
+        const [low, high] = [column.get(steps[from].lane), column.get(steps[to].lane)];
+        for (let nth = low + 1; nth < high; nth += 1) if (taken.has(`${shownLanes[nth]} ${rowOf(from)}`)) return true;
+        return false;
+      };
       for (let nth = 1; nth < here.length; nth += 1) {
         const [from, to] = [here[nth - 1], here[nth]];
         const [x1, y1, x2, y2] = [x(steps[from].lane), y(rowOf(from)), x(steps[to].lane), y(rowOf(to))];
-        path += `M${x1} ${y1} ` + (y1 === y2 ? `H${x2}` : `C${(x1 + x2) / 2} ${y1} ${(x1 + x2) / 2} ${y2} ${x2} ${y2}`);
+        path += `M${x1} ${y1} ` + (y1 === y2 ? (between(from, to) ? `C${x1 + 24} ${y1 + 15} ${x2 - 24} ${y1 + 15} ${x2} ${y2}` : `H${x2}`) : `C${(x1 + x2) / 2} ${y1} ${(x1 + x2) / 2} ${y2} ${x2} ${y2}`);
       }
       arrow(svg("path", { class: finding ? "met finding" : "met", d: path }), "met", { steps: here, all: meeting, nth });
     });
@@ -241,19 +250,22 @@
       const d = `M${x1} ${y1 + 4} C${x1} ${(y1 + y2) / 2} ${x2 - side} ${(y1 + y2) / 2 - 2} ${x2 - side / 3} ${y2 - 6}`;
       arrow(svg("path", { class: "after", d, "marker-end": "url(#tip)" }), "after", { steps: [from, to] });
     });
+    const anyFinding = blocked.some((entry) => entry.finding && entry.waits_for.length);
     blocked.forEach((entry, nth) => {
       if (!column.has(entry.lane)) return;
       entry.waits_for.forEach((other) => {
         const lane = standsFor(blocked[other].lane);
         const to = lane == null ? null : blockedOf.get(lane);
+        const at = data.cycle.indexOf(nth);
+        const inCycle = at >= 0 && data.cycle[(at + 1) % data.cycle.length] === other;
+        // Where there is a circle, it says all; else what the finding is about does.
+        if (data.cycle.length ? !inCycle : !entry.finding && anyFinding) return;
         if (to == null || lane === entry.lane || seen.has(`w${nth}>${to}`)) return;
         seen.add(`w${nth}>${to}`);
         const [x1, y1, x2, y2] = [x(entry.lane), y(blockedRow(entry)), x(lane), y(blockedRow(blocked[to]))];
         const bend = Math.abs(y1 - y2) < 2 ? 16 + Math.min(Math.abs(x2 - x1) / 16, 24) : 6;
         const sign = x2 > x1 ? 1 : -1;
         const d = `M${x1 + 6 * sign} ${y1 + 6 * sign} Q${(x1 + x2) / 2} ${(y1 + y2) / 2 + bend * sign} ${x2 - 6 * sign} ${y2 + 6 * sign}`;
-        const at = data.cycle.indexOf(nth);
-        const inCycle = at >= 0 && data.cycle[(at + 1) % data.cycle.length] === other;
         arrow(svg("path", { class: inCycle ? "waits cycle" : "waits", d, "marker-end": "url(#tip-red)" }), "waits", {});
       });
     });
@@ -280,7 +292,7 @@
     nodes = new Map();
     const node = (lane, row, name, text, title) => {
       const made = el("button", { type: "button", tabindex: "-1", class: `step ${name}`, title }, el("i"));
-      if (wide || /finding|blocked/.test(name)) made.append(el("span", {}, text));
+      if (wide) made.append(el("span", {}, text));
       else made.setAttribute("aria-label", text);
       made.style.left = `${x(lane) - 8}px`;
       made.style.top = `${y(row) - 11}px`;
@@ -292,7 +304,7 @@
     visible.forEach((at) => {
       if (isHere(at)) return;
       const step = steps[at];
-      const name = [step.mark, step.quiet ? "quiet" : ""].filter(Boolean).join(" ");
+      const name = [step.mark, step.quiet ? "quiet" : "", step.time && step.time[1] == null ? "open" : ""].filter(Boolean).join(" ");
       const made = node(step.lane, rowOf(at), name, texts[step.text], `${texts[step.text]}\n${placeName(step.place)}`);
       made.addEventListener("click", () => go(at + 1));
       nodes.set(at, made);
@@ -320,9 +332,8 @@
     if (position === 0) {
       told.replaceChildren("The run begins.");
     } else if (position === end) {
-      told.classList.toggle("fault", data.about.verdict !== "HOLDS");
       const waits = blocked.length ? ` ${blocked.length === 1 ? "One wait is" : `${blocked.length} waits are`} not over${data.cycle.length ? `, ${data.cycle.length} of them in a circle` : ""}.` : "";
-      told.replaceChildren(`End of the run. ${data.about.sentence}${waits}`);
+      told.replaceChildren(el("span", { class: "who" }, "End of the run. "), `${data.about.ends}${waits}`);
     } else {
       const step = steps[position - 1];
       const parts = [el("span", { class: "who" }, `${who(step.lane)}: `), el("code", {}, texts[step.text])];

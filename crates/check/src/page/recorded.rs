@@ -89,7 +89,7 @@ fn about(judged: &Judged) -> About {
         origin: "run",
         verdict: verdict(judged.verdict),
         rule: judged.findings.first().map(|finding| rule_text(finding.rule)),
-        title: folder.trim_end_matches('/').rsplit('/').next().unwrap_or(&folder).to_owned(),
+        title: title(&folder),
         place: folder.clone(),
         setting: format!("{} ranks, {calls} calls", judged.recording.world.ranks),
         outcome: if found { class(judged).name().to_owned() } else { String::new() },
@@ -97,6 +97,12 @@ fn about(judged: &Judged) -> About {
         sentence: sentence.cloned().unwrap_or_default(),
         facts,
     }
+}
+
+/// The last two parts of a path: runs of one program lie together, and are called alike.
+fn title(folder: &str) -> String {
+    let parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    parts[parts.len().saturating_sub(2)..].join("/")
 }
 
 /// Whether a recorded run is as it should be.

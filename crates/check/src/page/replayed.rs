@@ -129,10 +129,31 @@ impl RunPart {
             });
         }
         part.meetings.clone_from(&run.meetings);
-        part.order.clone_from(&run.order);
+        part.order = part.told_order(run);
         part.block(run, &numbers, (&operations, marks));
         part.memory = memory(&run.memory);
         part
+    }
+
+    /// What is ordered after what, less what a meeting tells: whatever one of those that met comes after on its own rank,
+    /// the others come after too.
+    fn told_order(&self, run: &Replayed) -> Vec<(usize, usize)> {
+        let rank = |step: usize| self.lanes[self.steps[step].lane].rank;
+        let order: BTreeSet<(usize, usize)> = run.order.iter().copied().collect();
+        let mut met: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
+        for meeting in &run.meetings {
+            for step in meeting {
+                met.entry(*step).or_default().extend(meeting);
+            }
+        }
+        let told =
+            |(earlier, later): &(usize, usize)| {
+                rank(*earlier) != rank(*later)
+                    && met.get(later).into_iter().flatten().any(|partner| {
+                        rank(*partner) == rank(*earlier) && order.contains(&(*earlier, *partner))
+                    })
+            };
+        run.order.iter().copied().filter(|pair| !told(pair)).collect()
     }
 
     /// Gives lanes their numbers: by rank, threads before streams.
@@ -167,6 +188,7 @@ impl RunPart {
                 .blocked
                 .iter()
                 .enumerate()
+                .filter(|(_, other)| !std::ptr::eq(*other, blocked))
                 .filter(|(_, other)| blocked.waits_for.iter().any(|at| at.is(&other.at)));
             let waits_for = awaited.map(|(at, _)| at).collect();
             self.blocked.push(Blocked {
