@@ -23,6 +23,7 @@ mod laws;
 mod litmus;
 mod midway;
 mod observed;
+mod page;
 mod predicted;
 mod reasons;
 mod record;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
@@ -110,7 +110,7 @@ fn is_ours(path: &Path) -> bool {
     read.is_ok() && String::from_utf8_lossy(&head).contains(GENERATOR)
 }
 
-fn ours_or_absent(path: &PathBuf) -> Result<(), FolderError> {
+fn ours_or_absent(path: &Path) -> Result<(), FolderError> {
     if path.exists() && !is_ours(path) {
         return Err(FolderError::Foreign { path: path.display().to_string() });
     }

@@ -133,6 +133,7 @@ pub fn page(diagram: &Diagram, among: Among) -> String {
         FINDING,
         &[
             ("crumbs", crumbs),
+            ("origin", about.origin),
             ("tone", tone),
             ("verdict", &escaped(&verdict)),
             ("marks", &marks),

@@ -36,6 +36,7 @@
   let position = end;
   const opened = new Set();
   let bookkeeping = false;
+  let worded = null;
 
   // What each step met, and what comes before and after it.
   const meetingsOf = steps.map(() => []);
@@ -134,8 +135,9 @@
     const threads = shownLanes.filter((lane) => lanes[lane].kind !== "stream").length;
     const units = threads * 1.25 + (shownLanes.length - threads);
     // Texts matter more than that everything fits, as long as there are not too many.
-    const wide = shownLanes.length <= 20;
-    const unit = wide ? Math.min(Math.max(room / units, 96), 420) : Math.max(room / units, 30);
+    const wide = worded === null ? shownLanes.length <= 20 : worded;
+    $("worded").checked = wide;
+    const unit = wide ? Math.min(Math.max(room / units, 116), 420) : Math.max(room / units, 30);
     layoutOf.lefts = [];
     let left = LEFT + gutter;
     shownLanes.forEach((lane) => {
@@ -180,7 +182,7 @@
       });
     });
 
-    const field = el("div", { class: "field" });
+    const field = el("div", { class: wide ? "field" : "field thin" });
     field.style.width = `${width}px`;
     field.style.height = `${height}px`;
     const image = svg("svg", { width, height, "aria-hidden": "true" });
@@ -292,12 +294,11 @@
     nodes = new Map();
     const node = (lane, row, name, text, title) => {
       const made = el("button", { type: "button", tabindex: "-1", class: `step ${name}`, title }, el("i"));
-      if (wide) made.append(el("span", {}, text));
-      else made.setAttribute("aria-label", text);
+      made.append(el("span", {}, text));
       made.style.left = `${x(lane) - 8}px`;
       made.style.top = `${y(row) - 11}px`;
       const width = layoutOf.lefts[column.get(lane) + 1] - layoutOf.lefts[column.get(lane)];
-      made.style.maxWidth = `${wide ? width - 2 : Math.max(width, 19)}px`;
+      if (wide) made.style.maxWidth = `${width - 2}px`;
       field.append(made);
       return made;
     };
@@ -585,6 +586,9 @@
   };
 
   $("bench").hidden = false;
+  $("source-section").hidden = !places.length;
+  if (!places.length && !memory.changes.length) $("bench").querySelector(".work").classList.add("alone");
+  $("worded").addEventListener("change", (event) => { worded = event.target.checked; draw(); });
   $("first").addEventListener("click", () => go(0));
   $("back").addEventListener("click", back);
   $("forward").addEventListener("click", forward);

@@ -12,9 +12,9 @@ use super::diagram::{About, Diagram, LaneKind, Memory, Stated};
 use super::explained::rule_text;
 use super::replayed::{Marks, RunPart};
 use super::{layout, said};
+use crate::runs::RunError;
 use crate::runs::judge::{Judged, RunVerdict, replayed};
 use crate::runs::report::{class, text};
-use crate::runs::{RunError, judge};
 use crate::search::{Located, Replayed};
 
 /// Operations beyond which a run is not told step by step: it would take gigabytes.
@@ -108,10 +108,10 @@ fn title(folder: &str) -> String {
 /// Whether a recorded run is as it should be.
 #[must_use]
 pub fn stated(judged: &Judged) -> Stated {
-    match judged.verdict {
-        judge::RunVerdict::Holds if !judged.waived_in_vain.is_empty() => Stated::No,
-        verdict => stated_of(verdict),
+    if judged.verdict == RunVerdict::Holds && !judged.waived_in_vain.is_empty() {
+        return Stated::No;
     }
+    stated_of(judged.verdict)
 }
 
 /// Whether a run with this verdict is as it should be.

@@ -203,15 +203,20 @@ impl RunPart {
                 finding: marks.finding.iter().any(|at| at.is(&blocked.at)),
             });
         }
-        self.cycle = cycle(&self.blocked);
+        self.cycle = cycle(&self.blocked, &self.lanes);
     }
 }
 
-/// A shortest circle of waits; through what the finding is about, if there is one.
-pub(super) fn cycle(blocked: &[Blocked]) -> Vec<usize> {
+/// A shortest circle of waits; through what the finding is about, if there is one. Those that wait in one and the same
+/// call for each other are no circle: they came to it together.
+pub(super) fn cycle(blocked: &[Blocked], lanes: &[Lane]) -> Vec<usize> {
     let number = |at: usize| u32::try_from(at).expect("fewer than 2^32 waits");
-    let edges: Vec<Vec<u32>> =
-        blocked.iter().map(|of| of.waits_for.iter().map(|at| number(*at)).collect()).collect();
+    let call = |of: &Blocked| (of.text, of.place, lanes[of.lane].name.clone());
+    let apart = |one: &Blocked, other: &Blocked| call(one) != call(other);
+    let edges: Vec<Vec<u32>> = blocked
+        .iter()
+        .map(|of| of.waits_for.iter().filter(|at| apart(of, &blocked[**at])).map(|at| number(*at)).collect())
+        .collect();
     /// Waits from which a circle is looked for.
     const STARTS: usize = 64;
     let mut starts: Vec<usize> = (0..blocked.len()).collect();
@@ -220,9 +225,7 @@ pub(super) fn cycle(blocked: &[Blocked]) -> Vec<usize> {
         let circle = shortest_circle(&edges, number(at), |_| true)?;
         Some((!blocked[at].finding, circle))
     });
-    // Who waits for itself alone waits in no circle of ranks.
-    let shortest =
-        circles.filter(|(_, circle)| circle.len() > 1).min_by_key(|(other, circle)| (*other, circle.len()));
+    let shortest = circles.min_by_key(|(other, circle)| (*other, circle.len()));
     shortest.map_or_else(Vec::new, |(_, circle)| circle.into_iter().map(|at| at as usize).collect())
 }
 
