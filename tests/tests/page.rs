@@ -12,7 +12,7 @@ use rankcheck::page::diagram::{Diagram, Mark, Stated};
 use rankcheck::page::html::{Among, page};
 use rankcheck::page::{explained, launched, recorded, sources};
 use rankcheck::runs::judge::{judge, read};
-use rankcheck::search::{Detail, Explained, Kept, Options, search};
+use rankcheck::search::{Detail, Explained, KeptOfRun, Options, search};
 use rankcheck::spec::load;
 use rankcheck_tests::repository::{differs_from_golden, enter};
 use serde_json::Value;
@@ -22,7 +22,7 @@ use crate::recordings::folders;
 use crate::specs::verified;
 
 fn watched(detail: Detail) -> Options {
-    Options { kept: Kept::Memory, ..Options::telling(detail) }
+    Options { kept: KeptOfRun::Memory, ..Options::telling(detail) }
 }
 
 /// The checks of a spec, with what memory held.
@@ -203,7 +203,7 @@ def program(r):
     tp = r.comm(\"tp\", r.world)
     x = r.mem_alloc(\"x\", 4 * MiB)
     tp.register(x)
-    for _ in range(12):
+    for _ in range(3):
         tp.all_reduce(x)
     if r.rank == 37:
         tp.register(r.mem_alloc(\"y\", 4 * MiB))

@@ -51,7 +51,7 @@ pub struct Options {
     /// How much is explained of a failure of a check that is not as it states, or not known to be.
     pub unstated: Detail,
     /// What is kept of the run that is told.
-    pub kept: Kept,
+    pub kept: KeptOfRun,
     /// How long repairs of a failure may be looked for; two seconds, or ten times the verdict, if not given.
     pub repair_time: Option<Duration>,
 }
@@ -66,8 +66,8 @@ impl Options {
 
 /// What is kept of a run that is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Kept {
-    /// Its steps.
+pub enum KeptOfRun {
+    /// The steps that it took.
     #[default]
     Steps,
     /// Its steps, and what memory holds after each. Ranks take turns in it, so that it can be watched.

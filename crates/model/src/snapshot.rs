@@ -23,7 +23,7 @@ use crate::term::Content;
 pub struct MemorySnapshot {
     /// Memory that was allocated and is not back with the driver, or that a window or a mapping still names.
     pub memories: Vec<Arc<MemoryView>>,
-    /// What is registered.
+    /// Registrations that a lookup finds.
     pub windows: Vec<WindowView>,
     /// Memory of other ranks that is open.
     pub mappings: Vec<MappingView>,
@@ -36,7 +36,7 @@ pub struct MemoryView {
     pub name: String,
     /// The vendor's call that allocated it.
     pub allocator: &'static str,
-    /// Its length.
+    /// Length of the whole memory.
     pub len_bytes: u64,
     /// The memory at whose address it lies, where it is not the first there.
     pub address_of: Option<String>,
@@ -64,7 +64,7 @@ pub struct BlockView {
 pub struct ContentView {
     /// Start in the memory.
     pub offset_bytes: u64,
-    /// Length.
+    /// Length of that range.
     pub len_bytes: u64,
     /// One text for the whole range, or one for each stripe, in communicator order.
     pub stripes: Arc<[String]>,
@@ -73,7 +73,7 @@ pub struct ContentView {
 /// A registration of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WindowView {
-    /// The communicator.
+    /// The communicator that it was registered with.
     pub comm: Arc<str>,
     /// Its number among the set-up events of the communicator.
     pub nth: u32,
@@ -81,7 +81,7 @@ pub struct WindowView {
     pub memory: String,
     /// Start in that memory.
     pub offset_bytes: u64,
-    /// Length.
+    /// Length of that range.
     pub len_bytes: u64,
     /// Whether symmetric kernels may use it.
     pub symmetric: bool,

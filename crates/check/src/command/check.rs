@@ -15,7 +15,7 @@ use super::search::search_each;
 use crate::dumps::{holds_dumps, judge_dumps};
 use crate::launches::judge::JudgedJob;
 use crate::runs::judge::{self, Judged};
-use crate::search::{Bounds, Detail, Explained, Explored, Kept, Options, Verdict};
+use crate::search::{Bounds, Detail, Explained, Explored, KeptOfRun, Options, Verdict};
 use crate::spec::{Spec, SpecError};
 use crate::trace::Trace;
 use crate::{launches, report, runs};
@@ -291,7 +291,7 @@ impl CheckArguments {
             },
             stated: if self.quiet { kept } else { stated },
             unstated: repairs(LookForRepairs::Unexpected),
-            kept: Kept::Steps,
+            kept: KeptOfRun::Steps,
             repair_time: None,
         })
     }

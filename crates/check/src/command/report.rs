@@ -17,10 +17,10 @@ use crate::launches::judge::JudgedJob;
 use crate::page::diagram::{DeviceSide, Diagram, Stated};
 use crate::page::folder::{self, FolderError, INDEX};
 use crate::page::html::{Among, page};
-use crate::page::index::{Row, Unread, index};
+use crate::page::index::{IndexRow, Unread, index};
 use crate::page::{explained, launched, recorded, sources};
 use crate::runs::judge::{self, Judged};
-use crate::search::{Detail, Explained, Kept, Options};
+use crate::search::{Detail, Explained, KeptOfRun, Options};
 use crate::spec::{Check, Spec, SpecError};
 use crate::{runs, search};
 
@@ -99,8 +99,13 @@ impl ReportArguments {
         folder::prepare(&self.out)?;
         let inputs = Inputs::of(&self.paths);
         let sources = self.sources.as_deref();
-        let mut report =
-            Report { out: &self.out, sources, rows: Vec::new(), unread: Vec::new(), names: BTreeSet::new() };
+        let mut report = ReportWriter {
+            out: &self.out,
+            sources,
+            rows: Vec::new(),
+            unread: Vec::new(),
+            names: BTreeSet::new(),
+        };
         report.names.insert(INDEX.to_owned());
         if !inputs.specs.is_empty() {
             report.specs(&inputs.specs, self.jobs)?;
@@ -120,15 +125,15 @@ impl ReportArguments {
 }
 
 /// A report that is being written.
-struct Report<'a> {
+struct ReportWriter<'a> {
     out: &'a Path,
     sources: Option<&'a Path>,
-    rows: Vec<Row>,
+    rows: Vec<IndexRow>,
     unread: Vec<Unread>,
     names: BTreeSet<String>,
 }
 
-impl Report<'_> {
+impl ReportWriter<'_> {
     fn specs(&mut self, paths: &[PathBuf], threads: Option<NonZero<usize>>) -> Result<(), FolderError> {
         let (specs, bad) = super::load_each(paths);
         self.cannot(&bad);
@@ -137,7 +142,7 @@ impl Report<'_> {
         if jobs.is_empty() {
             return Ok(());
         }
-        let options = Options { kept: Kept::Memory, ..Options::telling(Detail::Repair) };
+        let options = Options { kept: KeptOfRun::Memory, ..Options::telling(Detail::Repair) };
         let (found, bad) = search_each(&jobs, &options, threads);
         self.cannot(&bad);
         for of in &found {
@@ -206,7 +211,7 @@ impl Report<'_> {
         Ok(())
     }
 
-    fn run(&mut self, mut row: Row, mut diagram: Diagram) -> Result<(), FolderError> {
+    fn run(&mut self, mut row: IndexRow, mut diagram: Diagram) -> Result<(), FolderError> {
         if row.stated != Stated::Holds {
             if let Some(folder) = self.sources {
                 sources::add(&mut diagram, folder);
@@ -274,9 +279,9 @@ fn verdict(diagram: &Diagram) -> String {
     }
 }
 
-fn run_row(diagram: &Diagram, judged: String, never: Vec<String>) -> Row {
+fn run_row(diagram: &Diagram, judged: String, never: Vec<String>) -> IndexRow {
     let about = &diagram.about;
-    Row {
+    IndexRow {
         stated: about.stated,
         verdict: verdict(diagram),
         title: about.title.clone(),
@@ -292,7 +297,7 @@ fn run_row(diagram: &Diagram, judged: String, never: Vec<String>) -> Row {
     }
 }
 
-fn check_row(of: &Explained, seen: &SeenOfCheck) -> Row {
+fn check_row(of: &Explained, seen: &SeenOfCheck) -> IndexRow {
     let about = explained::about(of);
     let coverage =
         of.runs.iter().map(|run| run.coverage.clone()).reduce(|a, b| a.max(&b)).unwrap_or_default();
@@ -319,7 +324,7 @@ fn check_row(of: &Explained, seen: &SeenOfCheck) -> Row {
         Some(rule) if about.verdict == "FAILS" => format!("FAILS {}", rule.id),
         _ => about.verdict.to_owned(),
     };
-    Row {
+    IndexRow {
         stated: about.stated,
         verdict,
         title: about.title,

@@ -10,40 +10,40 @@ use serde::Serialize;
 #[derive(Debug, Clone, Serialize)]
 pub struct Diagram {
     /// What it is about.
-    pub about: About,
+    pub about: AboutFinding,
     /// Texts that steps name.
     pub texts: Vec<String>,
     /// Lines of programs that steps name.
-    pub places: Vec<Place>,
+    pub places: Vec<SourcePlace>,
     /// Host threads and streams, rank by rank.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<DiagramLane>,
     /// Ranks that do the same, the first of each in the order of ranks.
-    pub folds: Vec<Fold>,
+    pub folds: Vec<RankFold>,
     /// What was done, in the order in which the run did it.
-    pub steps: Vec<Step>,
+    pub steps: Vec<DiagramStep>,
     /// Steps that met: each a list of positions in `steps`, at least two.
     pub meetings: Vec<Vec<usize>>,
     /// Which step is ordered after which, the earlier one first, as positions in `steps`.
     pub order: Vec<(usize, usize)>,
     /// What is not over at the end.
-    pub blocked: Vec<Blocked>,
+    pub blocked: Vec<DiagramWait>,
     /// Those that wait for one another in a circle, as positions in `blocked`, in the order of their waits.
     pub cycle: Vec<usize>,
-    /// What memory holds.
-    pub memory: Memory,
+    /// What the memory of each rank holds.
+    pub memory: DiagramMemory,
     /// The lines of programs, as far as they can be read.
     pub sources: Vec<SourceText>,
     /// What devices did beside what the model says.
     pub devices: Vec<DeviceSide>,
     /// What does not stand here although it happened, one sentence each.
     pub left_out: Vec<String>,
-    /// The text report.
+    /// The text report of the same finding.
     pub report: String,
 }
 
 /// What a page is about, in words.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct About {
+pub struct AboutFinding {
     /// `spec`, `run` or `dumps`.
     pub origin: &'static str,
     /// `FAILS`, `HANGS`, `UNKNOWN` or `HOLDS`; `DIFFER` where two programs differ.
@@ -84,9 +84,9 @@ pub enum Stated {
 /// A rule, and what it says.
 #[derive(Debug, Clone, Serialize)]
 pub struct RuleText {
-    /// Its id.
+    /// The id that reports name it by.
     pub id: &'static str,
-    /// Its title.
+    /// What it demands, in a line.
     pub title: &'static str,
     /// Its section of the documentation, in Markdown.
     pub text: String,
@@ -97,13 +97,13 @@ pub struct RuleText {
 pub struct Fact {
     /// The label that the text report has.
     pub label: String,
-    /// One text each.
+    /// What stands in each of its rows.
     pub lines: Vec<String>,
 }
 
 /// A line of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
-pub struct Place {
+pub struct SourcePlace {
     /// The file, as steps name it.
     pub file: String,
     /// From 1; 0 where none is known.
@@ -115,10 +115,10 @@ pub struct Place {
 
 /// A host thread, a stream, or the collectives of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
-pub struct Lane {
-    /// Whose it is.
+pub struct DiagramLane {
+    /// The rank that it belongs to.
     pub rank: u32,
-    /// What it is.
+    /// What the rank does in it.
     pub kind: LaneKind,
     /// What it is called, without its rank.
     pub name: String,
@@ -128,7 +128,7 @@ pub struct Lane {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LaneKind {
-    /// A host thread.
+    /// Calls of one host thread.
     Thread,
     /// A stream of a device.
     Stream,
@@ -138,8 +138,8 @@ pub enum LaneKind {
 
 /// Ranks that do the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Fold {
-    /// Ascending.
+pub struct RankFold {
+    /// The ranks, in ascending order.
     pub ranks: Vec<u32>,
     /// Whether their operands are the same too, and not only their lines.
     pub alike: bool,
@@ -147,7 +147,7 @@ pub struct Fold {
 
 /// Something that a lane does.
 #[derive(Debug, Clone, Serialize)]
-pub struct Step {
+pub struct DiagramStep {
     /// Its position in `lanes`.
     pub lane: usize,
     /// Its position in `texts`.
@@ -187,7 +187,7 @@ pub enum Mark {
 
 /// Something that is not over when nothing can go on.
 #[derive(Debug, Clone, Serialize)]
-pub struct Blocked {
+pub struct DiagramWait {
     /// Its position in `lanes`.
     pub lane: usize,
     /// The step that is not over, if it began.
@@ -212,11 +212,11 @@ pub struct Blocked {
 
 /// What memory holds, and when that changed.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Memory {
+pub struct DiagramMemory {
     /// Contents that memory has: one text for all of a range, or one for each stripe.
     pub contents: Vec<Vec<String>>,
     /// Pieces of memory as they are at some time.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<MemoryPiece>,
     /// All memory of a rank as it is at some time.
     pub views: Vec<MemoryOfRank>,
     /// After so many steps, the memory of this rank is that view.
@@ -225,12 +225,12 @@ pub struct Memory {
 
 /// A piece of physical memory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
-pub struct Piece {
+pub struct MemoryPiece {
     /// As reports name it.
     pub name: String,
     /// The vendor's call that allocated it.
     pub allocator: &'static str,
-    /// Its length.
+    /// Length of the whole memory.
     pub len_bytes: u64,
     /// Whose address it has, where it is not the first there.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -246,24 +246,24 @@ pub struct Piece {
 /// The memory of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct MemoryOfRank {
-    /// Positions in `pieces`.
+    /// Each as a position in `pieces`.
     pub pieces: Vec<usize>,
-    /// What is registered.
+    /// Registrations that a lookup finds.
     pub windows: Vec<WindowOfRank>,
     /// Memory of other ranks that is open: its rank and name, and how often it was opened.
     pub mappings: Vec<(u32, String, u32)>,
 }
 
-/// A registration.
+/// A registration of a rank, as a lookup finds it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct WindowOfRank {
-    /// `tp#1`
+    /// Communicator and number, as in `tp#1`.
     pub name: String,
     /// The memory that was registered.
     pub memory: String,
     /// Start in that memory.
     pub offset_bytes: u64,
-    /// Length.
+    /// Length of what was registered.
     pub len_bytes: u64,
     /// Whether symmetric kernels may use it.
     pub symmetric: bool,

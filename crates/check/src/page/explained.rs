@@ -4,7 +4,7 @@
 
 use rankcheck_model::Rule;
 
-use super::diagram::{About, Diagram, Fact, RuleText, Stated};
+use super::diagram::{AboutFinding, Diagram, Fact, RuleText, Stated};
 use super::replayed::{Marks, RunPart};
 use super::{layout, sources};
 use crate::report;
@@ -72,7 +72,7 @@ pub fn stated(explained: &Explained) -> Stated {
 
 /// Returns what the page of a check is about.
 #[must_use]
-pub fn about(explained: &Explained) -> About {
+pub fn about(explained: &Explained) -> AboutFinding {
     let run = explained.run();
     let shown = explained.counterexample.as_ref();
     let verdict = match (&explained.asked, &run.verdict) {
@@ -99,7 +99,7 @@ pub fn about(explained: &Explained) -> About {
         facts.push(Fact { label: "not as expected".to_owned(), lines: vec![why.clone()] });
     }
     facts.extend(report::facts(explained));
-    About {
+    AboutFinding {
         origin: "spec",
         verdict,
         rule: rule.map(rule_text),

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 pub(super) const GENERATOR: &str = "<meta name=\"generator\" content=\"rankcheck\">";
 /// Bytes of a file in which that has to stand.
 const HEAD_BYTES: u64 = 1024;
-/// The index.
+/// The file that links to all others.
 pub const INDEX: &str = "index.html";
 
 /// Why pages cannot be written.
@@ -33,7 +33,7 @@ pub enum FolderError {
     #[error("{path} is there already, and rankcheck did not write it")]
     #[diagnostic(help("give another folder with --out, or move the file away"))]
     Foreign {
-        /// The file.
+        /// The file that is in the way.
         path: String,
     },
 }

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use super::diagram::{About, DeviceSide, Diagram, Fact, Stated};
+use super::diagram::{AboutFinding, DeviceSide, Diagram, Fact, Stated};
 use super::folder::GENERATOR;
 
 const SHELL: &str = include_str!("page.html");
@@ -98,7 +98,7 @@ fn digest(text: &str) -> String {
 pub enum Among {
     /// It is one of several, beside an `index.html`.
     Several,
-    /// It is alone.
+    /// It is a file of its own.
     Alone,
 }
 
@@ -166,7 +166,7 @@ struct AboutData {
 }
 
 /// What is wrong where a run ends: the rule that it breaks, or that it stands still.
-fn ends(about: &About) -> String {
+fn ends(about: &AboutFinding) -> String {
     match (&about.rule, about.verdict) {
         (Some(rule), "FAILS") => format!("It breaks {}: {}.", rule.id, rule.title),
         (_, "HANGS") => "It hangs.".to_owned(),
@@ -178,15 +178,15 @@ fn ends(about: &About) -> String {
 #[derive(Serialize)]
 struct RunData<'a> {
     texts: &'a [String],
-    places: &'a [super::diagram::Place],
-    lanes: &'a [super::diagram::Lane],
-    folds: &'a [super::diagram::Fold],
-    steps: &'a [super::diagram::Step],
+    places: &'a [super::diagram::SourcePlace],
+    lanes: &'a [super::diagram::DiagramLane],
+    folds: &'a [super::diagram::RankFold],
+    steps: &'a [super::diagram::DiagramStep],
     meetings: &'a [Vec<usize>],
     order: &'a [(usize, usize)],
-    blocked: &'a [super::diagram::Blocked],
+    blocked: &'a [super::diagram::DiagramWait],
     cycle: &'a [usize],
-    memory: &'a super::diagram::Memory,
+    memory: &'a super::diagram::DiagramMemory,
     sources: &'a [super::diagram::SourceText],
 }
 
@@ -236,7 +236,7 @@ pub(super) fn stated_words(stated: Stated, origin: &str) -> &'static str {
 }
 
 /// What a reader wants first, and what else there is.
-fn facts(about: &About) -> (String, String) {
+fn facts(about: &AboutFinding) -> (String, String) {
     /// Labels of what a verdict rests on, and of what the page shows elsewhere.
     const LATER: [&str; 9] =
         ["at end", "data", "rule", "judged", "rests on", "explored", "costs", "idle", "untried"];

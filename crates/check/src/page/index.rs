@@ -12,7 +12,7 @@ const SCRIPT: &str = include_str!("index.js");
 
 /// A row of the index.
 #[derive(Debug, Clone)]
-pub struct Row {
+pub struct IndexRow {
     /// Whether it is as stated; decides the order.
     pub stated: Stated,
     /// `FAILS WIN-2`, `HOLDS`, …
@@ -29,9 +29,9 @@ pub struct Row {
     pub sentence: String,
     /// What follows, as predicted.
     pub outcome: String,
-    /// What devices did.
+    /// What devices did with the same program.
     pub devices: String,
-    /// What was judged.
+    /// What the verdict is about.
     pub judged: String,
     /// Branches, ranks and calls that nothing came by.
     pub never: Vec<String>,
@@ -42,17 +42,17 @@ pub struct Row {
 /// Something that could not be judged.
 #[derive(Debug, Clone)]
 pub struct Unread {
-    /// What is wrong.
+    /// What is wrong with it.
     pub message: String,
-    /// Where.
+    /// Where that is, if it is known.
     pub at: Option<String>,
-    /// What to do.
+    /// What to do about it.
     pub help: Option<String>,
 }
 
 /// Returns the file of an index.
 #[must_use]
-pub fn index(rows: &[Row], unread: &[Unread]) -> String {
+pub fn index(rows: &[IndexRow], unread: &[Unread]) -> String {
     let count = |stated: Stated| rows.iter().filter(|row| row.stated == stated).count();
     let mut counts = String::new();
     for (number, what, class) in [
@@ -74,7 +74,7 @@ pub fn index(rows: &[Row], unread: &[Unread]) -> String {
     if !errors.is_empty() {
         errors = format!("<h2>Could not be judged</h2><ul class=\"left-out\">{errors}</ul>");
     }
-    let mut sorted: Vec<&Row> = rows.iter().collect();
+    let mut sorted: Vec<&IndexRow> = rows.iter().collect();
     sorted.sort_by_key(|row| row.stated);
     let table: String = sorted.into_iter().map(row_text).collect();
     let body = format!(
@@ -96,7 +96,7 @@ pub fn index(rows: &[Row], unread: &[Unread]) -> String {
     document("rankcheck: findings", &body, SCRIPT)
 }
 
-fn row_text(row: &Row) -> String {
+fn row_text(row: &IndexRow) -> String {
     let class = match row.stated {
         Stated::No => "no",
         Stated::Unknown => "unknown",

@@ -7,10 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rankcheck_model::Rule;
 
-use super::diagram::{About, Blocked, Diagram, Lane, LaneKind, Mark, Memory, Place, Step};
+use super::diagram::{
+    AboutFinding, Diagram, DiagramLane, DiagramMemory, DiagramStep, DiagramWait, LaneKind, Mark, SourcePlace,
+};
 use super::explained::rule_text;
 use super::recorded::{stated_of, verdict};
-use super::replayed::{Table, cycle};
+use super::replayed::{Interned, cycle};
 use super::{layout, said};
 use crate::launches::job::{DeviceLaunch, GroupAt, What};
 use crate::launches::judge::JudgedJob;
@@ -38,7 +40,7 @@ pub fn diagram(judged: &JudgedJob) -> Diagram {
         meetings,
         order,
         blocked,
-        memory: Memory::default(),
+        memory: DiagramMemory::default(),
         sources: Vec::new(),
         devices: Vec::new(),
         left_out: Vec::new(),
@@ -48,7 +50,7 @@ pub fn diagram(judged: &JudgedJob) -> Diagram {
     diagram
 }
 
-fn about(judged: &JudgedJob) -> About {
+fn about(judged: &JudgedJob) -> AboutFinding {
     let report = text(judged);
     let (sentences, facts) = said(&report);
     let source = judged.job.source.display().to_string();
@@ -58,7 +60,7 @@ fn about(judged: &JudgedJob) -> About {
     let sentence =
         named("root").or_else(|| named("cycle")).or(sentences.first()).or_else(|| named("unknown"));
     let rules: BTreeSet<Rule> = judged.rules();
-    About {
+    AboutFinding {
         origin: "dumps",
         verdict: verdict(judged.verdict),
         rule: rules.first().map(|rule| rule_text(*rule)),
@@ -81,20 +83,20 @@ fn title(source: &str) -> String {
 /// A diagram that is being filled.
 struct Drawing<'a> {
     judged: &'a JudgedJob,
-    texts: Table<String>,
-    places: Table<Place>,
-    lanes: Table<Lane>,
-    steps: Vec<Step>,
+    texts: Interned<String>,
+    places: Interned<SourcePlace>,
+    lanes: Interned<DiagramLane>,
+    steps: Vec<DiagramStep>,
     /// The step of each launch.
     numbers: BTreeMap<LaunchAt, usize>,
     meetings: Vec<Vec<usize>>,
     order: Vec<(usize, usize)>,
-    blocked: Vec<Blocked>,
+    blocked: Vec<DiagramWait>,
 }
 
 impl<'a> Drawing<'a> {
     fn new(judged: &'a JudgedJob) -> Self {
-        let mut lanes: Table<Lane> = Table::default();
+        let mut lanes: Interned<DiagramLane> = Interned::default();
         for process in &judged.job.processes {
             let groups: BTreeSet<GroupAt> = process.launches.iter().map(|launch| launch.group).collect();
             for group in groups {
@@ -103,8 +105,8 @@ impl<'a> Drawing<'a> {
         }
         Self {
             judged,
-            texts: Table::default(),
-            places: Table::default(),
+            texts: Interned::default(),
+            places: Interned::default(),
             lanes,
             steps: Vec::new(),
             numbers: BTreeMap::new(),
@@ -130,7 +132,7 @@ impl<'a> Drawing<'a> {
     fn place(&mut self, at: LaunchAt) -> Option<usize> {
         let place = self.launch(at).calls.iter().find_map(|call| call.place.as_ref())?;
         let line = u32::try_from(place.line).unwrap_or(0);
-        Some(self.places.number(Place { file: place.file.to_string(), line, called_at: None }))
+        Some(self.places.number(SourcePlace { file: place.file.to_string(), line, called_at: None }))
     }
 
     /// Every launch, in the order of the hosts' clocks; those of one process in the order in which it made them.
@@ -162,7 +164,7 @@ impl<'a> Drawing<'a> {
             let calls: Vec<String> =
                 launch.calls.iter().map(|call| self.judged.job.call_text(launch.group, call)).collect();
             let note = (calls.len() > 1).then(|| self.texts.number(calls.join(", ")));
-            let step = Step {
+            let step = DiagramStep {
                 lane,
                 text: self.text(at),
                 place: self.place(at),
@@ -278,7 +280,7 @@ impl<'a> Drawing<'a> {
             let lane = self.lanes.number(lane(self.judged, rank_of(at), launch.group));
             let (text, place) = (self.text(*at), self.place(*at));
             let step = self.numbers.get(at).copied();
-            self.blocked.push(Blocked {
+            self.blocked.push(DiagramWait {
                 lane,
                 step,
                 text,
@@ -293,6 +295,6 @@ impl<'a> Drawing<'a> {
     }
 }
 
-fn lane(judged: &JudgedJob, rank: u32, group: GroupAt) -> Lane {
-    Lane { rank, kind: LaneKind::Group, name: judged.job.group_text(group) }
+fn lane(judged: &JudgedJob, rank: u32, group: GroupAt) -> DiagramLane {
+    DiagramLane { rank, kind: LaneKind::Group, name: judged.job.group_text(group) }
 }

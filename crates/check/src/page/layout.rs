@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::diagram::{Diagram, Fold, Mark};
+use super::diagram::{Diagram, Mark, RankFold};
 
 /// Ranks that are told apart by their operands; beyond, those that do the same lines are drawn as one.
 const FOLDS_APART: usize = 4;
@@ -79,8 +79,8 @@ fn keep(diagram: &mut Diagram, kept: &[usize]) {
 
 /// Leaves out texts, places and memory that nothing names any more.
 fn forget_unused(diagram: &mut Diagram) {
-    let mut texts = Numbers::default();
-    let mut places = Numbers::default();
+    let mut texts = Renumbered::default();
+    let mut places = Renumbered::default();
     for step in &mut diagram.steps {
         step.text = texts.of(step.text);
         step.note = step.note.map(|note| texts.of(note));
@@ -92,7 +92,8 @@ fn forget_unused(diagram: &mut Diagram) {
     }
     diagram.texts = texts.kept(&diagram.texts);
     diagram.places = places.kept(&diagram.places);
-    let (mut views, mut pieces, mut contents) = (Numbers::default(), Numbers::default(), Numbers::default());
+    let (mut views, mut pieces, mut contents) =
+        (Renumbered::default(), Renumbered::default(), Renumbered::default());
     let memory = &mut diagram.memory;
     for (_, _, view) in &mut memory.changes {
         *view = views.of(*view);
@@ -110,11 +111,11 @@ fn forget_unused(diagram: &mut Diagram) {
 
 /// New numbers for what is still named.
 #[derive(Default)]
-struct Numbers {
+struct Renumbered {
     new: BTreeMap<usize, usize>,
 }
 
-impl Numbers {
+impl Renumbered {
     fn of(&mut self, old: usize) -> usize {
         let next = self.new.len();
         *self.new.entry(old).or_insert(next)
@@ -141,7 +142,7 @@ fn place_rows(diagram: &mut Diagram) {
     for (earlier, later) in &diagram.order {
         edge(*earlier, *later);
     }
-    let rows = Rows::new(&after, &diagram.meetings).place();
+    let rows = RowPlacer::new(&after, &diagram.meetings).place();
     for (step, row) in diagram.steps.iter_mut().zip(&rows) {
         step.row = *row;
     }
@@ -152,7 +153,7 @@ fn place_rows(diagram: &mut Diagram) {
 }
 
 /// Steps that are being placed.
-struct Rows<'a> {
+struct RowPlacer<'a> {
     after: &'a [Vec<usize>],
     /// The steps that stand in one row with each.
     beside: Vec<Vec<usize>>,
@@ -163,7 +164,7 @@ struct Rows<'a> {
     least: Vec<usize>,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> RowPlacer<'a> {
     fn new(after: &'a [Vec<usize>], meetings: &[Vec<usize>]) -> Self {
         let steps = after.len();
         let mut waits = vec![0; steps];
@@ -226,10 +227,10 @@ struct Doing<'a> {
 type Done = (Option<usize>, Option<usize>, bool);
 
 /// Puts ranks together that do the same.
-fn fold(diagram: &Diagram) -> Vec<Fold> {
+fn fold(diagram: &Diagram) -> Vec<RankFold> {
     let exactly = folded(diagram, true);
     if exactly.len() <= FOLDS_APART {
-        return exactly.into_iter().map(|ranks| Fold { ranks, alike: true }).collect();
+        return exactly.into_iter().map(|ranks| RankFold { ranks, alike: true }).collect();
     }
     // What is marked stands out by itself: it is not put together with others.
     let marked = |lane: usize| {
@@ -239,17 +240,17 @@ fn fold(diagram: &Diagram) -> Vec<Fold> {
     let marked: BTreeSet<u32> =
         (0..diagram.lanes.len()).filter(|lane| marked(*lane)).map(|l| diagram.lanes[l].rank).collect();
     let by_lines = folded(diagram, false);
-    let mut folds: Vec<Fold> = Vec::new();
+    let mut folds: Vec<RankFold> = Vec::new();
     for ranks in &exactly {
         if ranks.iter().any(|rank| marked.contains(rank)) {
-            folds.push(Fold { ranks: ranks.clone(), alike: true });
+            folds.push(RankFold { ranks: ranks.clone(), alike: true });
         }
     }
     for ranks in by_lines {
         let ranks: Vec<u32> = ranks.into_iter().filter(|rank| !marked.contains(rank)).collect();
         if !ranks.is_empty() {
             let alike = exactly.contains(&ranks);
-            folds.push(Fold { ranks, alike });
+            folds.push(RankFold { ranks, alike });
         }
     }
     folds.sort_by_key(|fold| fold.ranks[0]);

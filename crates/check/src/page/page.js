@@ -63,8 +63,9 @@
   const shortFile = (file) => file.split("/").pop();
   const placeName = (at) => {
     if (at == null) return "";
-    const { file, line } = places[at];
-    return line ? `${shortFile(file)}:${line}` : shortFile(file);
+    const { file, line, called_at } = places[at];
+    const from = called_at ? ` from ${shortFile(called_at[0])}:${called_at[1]}` : "";
+    return (line ? `${shortFile(file)}:${line}` : shortFile(file)) + from;
   };
   const bytes = (length) => {
     const units = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -360,16 +361,20 @@
 
   // Source: the line of the current step, and where the other ranks stand.
   const sources = new Map(data.sources.map((source) => [source.file, source]));
+  // A line of a library is shown by the line of the program that called it.
+  const written = (at) => {
+    const { file, line, called_at } = places[at];
+    return called_at && sources.has(called_at[0]) ? called_at : [file, line];
+  };
   let drawnFile = null;
   const rowsOfFile = new Map();
   const drawSource = (current) => {
     const box = $("source");
     const place = current.place == null ? null : places[current.place];
-    $("source-title").textContent = place ? (place.line ? `${place.file}:${place.line}` : place.file) : "Source";
-    let file = place && sources.has(place.file) ? place.file : null;
-    let line = place ? place.line : 0;
-    if (!file && place && place.called_at && sources.has(place.called_at[0])) [file, line] = place.called_at;
-    if (!file) {
+    const [file, line] = place ? written(current.place) : [null, 0];
+    const library = place && file !== place.file ? `, in ${shortFile(place.file)}:${place.line}` : "";
+    $("source-title").textContent = place ? (line ? `${file}:${line}${library}` : file) : "Source";
+    if (!sources.has(file)) {
       drawnFile = null;
       const text = place ? "The text of this file is not part of the page." : "Nobody knows where this was called.";
       const note = current.note != null ? el("p", { class: "nothing mono" }, texts[current.note]) : null;
@@ -391,8 +396,8 @@
       });
       box.replaceChildren(table);
       steps.concat(blocked).forEach((step) => {
-        if ((step.mark === "finding" || step.finding) && step.place != null && places[step.place].file === file) {
-          rowsOfFile.get(places[step.place].line)?.classList.add("fault");
+        if ((step.mark === "finding" || step.finding) && step.place != null && written(step.place)[0] === file) {
+          rowsOfFile.get(written(step.place)[1])?.classList.add("fault");
         }
       });
     }
@@ -404,8 +409,8 @@
     shownRanks.forEach(({ rank }) => (lanesOf.get(rank) || []).forEach((lane) => {
       if (lanes[lane].kind === "stream") return;
       const where = standing(lane);
-      if (where && where.place != null && places[where.place].file === file) {
-        const line = places[where.place].line;
+      if (where && where.place != null && written(where.place)[0] === file) {
+        const line = written(where.place)[1];
         at.set(line, [...(at.get(line) || []), `r${rank}`]);
       }
     }));

@@ -8,7 +8,7 @@ use rankcheck_model::{Rank, Source as _};
 use rankcheck_recording::{CallEvent, ProcessFile, ShapeId};
 use rustc_hash::FxHashMap;
 
-use super::diagram::{About, Diagram, LaneKind, Memory, Stated};
+use super::diagram::{AboutFinding, Diagram, DiagramMemory, LaneKind, Stated};
 use super::explained::rule_text;
 use super::replayed::{Marks, RunPart};
 use super::{layout, said};
@@ -57,7 +57,7 @@ pub fn diagram(judged: &Judged) -> Result<Diagram, RunError> {
     };
     // Where nobody specifies what follows, the model has said nothing of what buffers hold.
     if judged.undefined {
-        diagram.memory = Memory::default();
+        diagram.memory = DiagramMemory::default();
     }
     if let Some(run) = &run {
         time(judged, run, &mut diagram)?;
@@ -75,7 +75,7 @@ fn part(judged: &Judged, run: &Replayed) -> RunPart {
     RunPart::of(run, &Marks { finding: &finding, essential: &[], cause: Vec::new() })
 }
 
-fn about(judged: &Judged) -> About {
+fn about(judged: &Judged) -> AboutFinding {
     let report = text(judged);
     let (sentences, facts) = said(&report);
     let folder = judged.recording.folder.display().to_string();
@@ -85,7 +85,7 @@ fn about(judged: &Judged) -> About {
     let sentence =
         sentences.first().or_else(|| named("root")).or_else(|| named("cycle")).or_else(|| named("unknown"));
     let found = matches!(judged.verdict, RunVerdict::Fails | RunVerdict::Hangs);
-    About {
+    AboutFinding {
         origin: "run",
         verdict: verdict(judged.verdict),
         rule: judged.findings.first().map(|finding| rule_text(finding.rule)),
@@ -144,7 +144,7 @@ fn time(judged: &Judged, run: &Replayed, diagram: &mut Diagram) -> Result<(), Ru
         }
     }
     let first = judged.recording.world.members.iter().map(|m| judged.recording.began[m.rank.at()]).min();
-    let mut calls: FxHashMap<(u32, u32), Call> = FxHashMap::default();
+    let mut calls: FxHashMap<(u32, u32), TimedCall> = FxHashMap::default();
     for member in &judged.recording.world.members {
         let offset = judged.recording.began[member.rank.at()] - first.unwrap_or(0);
         let mut process = ProcessFile::open(&member.path)?;
@@ -171,8 +171,8 @@ fn time(judged: &Judged, run: &Replayed, diagram: &mut Diagram) -> Result<(), Ru
     Ok(())
 }
 
-/// A recorded call.
-struct Call {
+/// A call as it was recorded.
+struct TimedCall {
     began: u64,
     over: Option<u64>,
     /// Its name, and what it was called with.
@@ -184,7 +184,7 @@ fn read_calls(
     process: &mut ProcessFile,
     (rank, offset): (Rank, u64),
     wanted: &BTreeSet<u32>,
-    calls: &mut FxHashMap<(u32, u32), Call>,
+    calls: &mut FxHashMap<(u32, u32), TimedCall>,
 ) -> Result<(), RunError> {
     let mut open: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
     let mut number = 0;
@@ -195,7 +195,7 @@ fn read_calls(
                     open.entry(thread).or_default().push(number);
                 }
                 if wanted.contains(&number) {
-                    let call = Call { began: offset + time, over: None, text: called(process, call) };
+                    let call = TimedCall { began: offset + time, over: None, text: called(process, call) };
                     calls.insert((rank.0, number), call);
                 }
                 number += 1;

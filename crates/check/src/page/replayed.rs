@@ -11,38 +11,41 @@ use rankcheck_model::snapshot::{MemoryChange, MemorySnapshot, MemoryView};
 use rankcheck_model::{Loc, OpRef};
 use rustc_hash::FxHashMap;
 
-use super::diagram::{Blocked, Lane, LaneKind, Mark, Memory, MemoryOfRank, Piece, Place, Step, WindowOfRank};
+use super::diagram::{
+    DiagramLane, DiagramMemory, DiagramStep, DiagramWait, LaneKind, Mark, MemoryOfRank, MemoryPiece,
+    SourcePlace, WindowOfRank,
+};
 use crate::launches::components::shortest_circle;
 use crate::search::{self, Decided, Located, Operation, Replayed};
 
 /// What a diagram takes of a run.
 #[derive(Debug, Default)]
 pub(super) struct RunPart {
-    pub(super) texts: Table<String>,
-    pub(super) places: Table<Place>,
-    pub(super) lanes: Vec<Lane>,
-    pub(super) steps: Vec<Step>,
+    pub(super) texts: Interned<String>,
+    pub(super) places: Interned<SourcePlace>,
+    pub(super) lanes: Vec<DiagramLane>,
+    pub(super) steps: Vec<DiagramStep>,
     pub(super) meetings: Vec<Vec<usize>>,
     pub(super) order: Vec<(usize, usize)>,
-    pub(super) blocked: Vec<Blocked>,
+    pub(super) blocked: Vec<DiagramWait>,
     pub(super) cycle: Vec<usize>,
-    pub(super) memory: Memory,
+    pub(super) memory: DiagramMemory,
 }
 
 /// Values that get a number when they are first seen.
 #[derive(Debug)]
-pub(super) struct Table<T> {
+pub(super) struct Interned<T> {
     pub(super) all: Vec<T>,
     numbers: FxHashMap<T, usize>,
 }
 
-impl<T> Default for Table<T> {
+impl<T> Default for Interned<T> {
     fn default() -> Self {
         Self { all: Vec::new(), numbers: FxHashMap::default() }
     }
 }
 
-impl<T: Clone + Eq + std::hash::Hash> Table<T> {
+impl<T: Clone + Eq + std::hash::Hash> Interned<T> {
     /// The number of a value.
     pub(super) fn number(&mut self, value: T) -> usize {
         if let Some(number) = self.numbers.get(&value) {
@@ -68,13 +71,13 @@ fn key(op: &OpRef) -> OpKey {
 }
 
 /// A line of a program; none where no line is known.
-pub(super) fn place(loc: &Loc) -> Place {
+pub(super) fn place(loc: &Loc) -> SourcePlace {
     let called_at = loc.called_at.as_ref().map(|line| (line.file.to_string(), line.line));
-    Place { file: loc.file.to_string(), line: loc.line, called_at }
+    SourcePlace { file: loc.file.to_string(), line: loc.line, called_at }
 }
 
 impl RunPart {
-    /// Takes a run.
+    /// Returns what a diagram takes of a run.
     pub(super) fn of(run: &Replayed, marks: &Marks<'_>) -> Self {
         let mut part = Self::default();
         let operations: FxHashMap<OpKey, &Operation> =
@@ -117,7 +120,7 @@ impl RunPart {
             let note = decided.get(&key(&step.at.op)).filter(|_| on_host).cloned();
             let note = note.map(|note| part.texts.number(note));
             let (text, place) = (part.texts.number(text), part.places.number(place(&step.at.loc)));
-            part.steps.push(Step {
+            part.steps.push(DiagramStep {
                 lane,
                 text,
                 place: Some(place),
@@ -161,7 +164,7 @@ impl RunPart {
         let used =
             run.steps.iter().map(|step| &step.lane).chain(run.blocked.iter().map(|blocked| &blocked.lane));
         let used: BTreeSet<&search::Lane> = used.collect();
-        let mut lanes: Vec<(Lane, &search::Lane)> =
+        let mut lanes: Vec<(DiagramLane, &search::Lane)> =
             used.into_iter().map(|lane| (named(lane), lane)).collect();
         lanes.sort_by(|(a, _), (b, _)| (a.rank, a.kind, &a.name).cmp(&(b.rank, b.kind, &b.name)));
         let numbers = lanes.iter().zip(0..).map(|((_, lane), number)| ((*lane).clone(), number)).collect();
@@ -191,7 +194,7 @@ impl RunPart {
                 .filter(|(_, other)| !std::ptr::eq(*other, blocked))
                 .filter(|(_, other)| blocked.waits_for.iter().any(|at| at.is(&other.at)));
             let waits_for = awaited.map(|(at, _)| at).collect();
-            self.blocked.push(Blocked {
+            self.blocked.push(DiagramWait {
                 lane,
                 step: last.get(&(lane, key(&blocked.at.op))).copied(),
                 text,
@@ -209,10 +212,10 @@ impl RunPart {
 
 /// A shortest circle of waits; through what the finding is about, if there is one. Those that wait in one and the same
 /// call for each other are no circle: they came to it together.
-pub(super) fn cycle(blocked: &[Blocked], lanes: &[Lane]) -> Vec<usize> {
+pub(super) fn cycle(blocked: &[DiagramWait], lanes: &[DiagramLane]) -> Vec<usize> {
     let number = |at: usize| u32::try_from(at).expect("fewer than 2^32 waits");
-    let call = |of: &Blocked| (of.text, of.place, lanes[of.lane].name.clone());
-    let apart = |one: &Blocked, other: &Blocked| call(one) != call(other);
+    let call = |of: &DiagramWait| (of.text, of.place, lanes[of.lane].name.clone());
+    let apart = |one: &DiagramWait, other: &DiagramWait| call(one) != call(other);
     let edges: Vec<Vec<u32>> = blocked
         .iter()
         .map(|of| of.waits_for.iter().filter(|at| apart(of, &blocked[**at])).map(|at| number(*at)).collect())
@@ -229,23 +232,23 @@ pub(super) fn cycle(blocked: &[Blocked], lanes: &[Lane]) -> Vec<usize> {
     shortest.map_or_else(Vec::new, |(_, circle)| circle.into_iter().map(|at| at as usize).collect())
 }
 
-fn named(lane: &search::Lane) -> Lane {
+fn named(lane: &search::Lane) -> DiagramLane {
     match lane {
         search::Lane::Thread(rank, thread) => {
             let name = if thread.0 == 0 { "host".to_owned() } else { format!("thread {}", thread.0) };
-            Lane { rank: rank.0, kind: LaneKind::Thread, name }
+            DiagramLane { rank: rank.0, kind: LaneKind::Thread, name }
         }
         search::Lane::Stream(rank, stream) => {
-            Lane { rank: rank.0, kind: LaneKind::Stream, name: format!("stream {stream}") }
+            DiagramLane { rank: rank.0, kind: LaneKind::Stream, name: format!("stream {stream}") }
         }
     }
 }
 
 /// Memory in tables: ranks that do the same have the same.
-fn memory(changes: &[MemoryChange]) -> Memory {
-    let mut contents: Table<Vec<String>> = Table::default();
-    let mut pieces: Table<Piece> = Table::default();
-    let mut views: Table<MemoryOfRank> = Table::default();
+fn memory(changes: &[MemoryChange]) -> DiagramMemory {
+    let mut contents: Interned<Vec<String>> = Interned::default();
+    let mut pieces: Interned<MemoryPiece> = Interned::default();
+    let mut views: Interned<MemoryOfRank> = Interned::default();
     // One piece stands in many snapshots: it is looked at once.
     let mut known: FxHashMap<*const MemoryView, usize> = FxHashMap::default();
     let mut listed = Vec::new();
@@ -270,15 +273,15 @@ fn memory(changes: &[MemoryChange]) -> Memory {
         };
         listed.push((*after, rank.0, views.number(view)));
     }
-    Memory { contents: contents.all, pieces: pieces.all, views: views.all, changes: listed }
+    DiagramMemory { contents: contents.all, pieces: pieces.all, views: views.all, changes: listed }
 }
 
-fn piece(view: &MemoryView, contents: &mut Table<Vec<String>>) -> Piece {
+fn piece(view: &MemoryView, contents: &mut Interned<Vec<String>>) -> MemoryPiece {
     let held = view
         .contents
         .iter()
         .map(|content| (content.offset_bytes, content.len_bytes, contents.number(content.stripes.to_vec())));
-    Piece {
+    MemoryPiece {
         name: view.name.clone(),
         allocator: view.allocator,
         len_bytes: view.len_bytes,

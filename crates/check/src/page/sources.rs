@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::diagram::{Diagram, Place, SourceText};
+use super::diagram::{Diagram, SourcePlace, SourceText};
 
 /// Lines around one that is named, where a file is too long to be shown whole.
 const AROUND: u32 = 12;
@@ -16,7 +16,7 @@ const AROUND: u32 = 12;
 const WHOLE: usize = 400;
 
 /// Returns what is shown of texts, by the names that places have for them.
-pub(super) fn of(texts: &BTreeMap<Arc<str>, Arc<str>>, places: &[Place]) -> Vec<SourceText> {
+pub(super) fn of(texts: &BTreeMap<Arc<str>, Arc<str>>, places: &[SourcePlace]) -> Vec<SourceText> {
     texts.iter().filter_map(|(file, text)| shown(file, text, places)).collect()
 }
 
@@ -40,7 +40,7 @@ fn below(folder: &Path, file: &str) -> Option<PathBuf> {
     found.into_iter().find(|path| path.is_file() && path.starts_with(&root))
 }
 
-fn shown(file: &str, text: &str, places: &[Place]) -> Option<SourceText> {
+fn shown(file: &str, text: &str, places: &[SourcePlace]) -> Option<SourceText> {
     let lines: Vec<&str> = text.lines().collect();
     let total = u32::try_from(lines.len()).ok()?;
     let mut wanted: BTreeSet<u32> = BTreeSet::new();

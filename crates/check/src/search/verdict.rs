@@ -17,7 +17,7 @@ use super::predict::{self, Ends, PredictedEnd};
 use super::repair::{Broken, repairs};
 use super::replay::{ReplayError, replay};
 use super::same::different_operations;
-use super::{Asked, Assumed, Coverage, Detail, Explained, Explored, Kept, Options, naive};
+use super::{Asked, Assumed, Coverage, Detail, Explained, Explored, KeptOfRun, Options, naive};
 use crate::spec::{Assumption, Check, CheckKind, Expect, Observed, Param, Spec, SpecError};
 
 /// What an exploration shows.
@@ -305,14 +305,14 @@ impl Search<'_> {
             };
             explained.counterexample = counterexample(source, exploration, *rule, detail).map_err(wrong)?;
             if let Some(shown) = &mut explained.counterexample {
-                if options.kept == Kept::Memory {
+                if options.kept == KeptOfRun::Memory {
                     let config = Config { explain: Explain::Memory, ..exploration.config.clone() };
                     let choices = &exploration.broken[rule].choices;
                     shown.run = replay(source, &config, choices).map_err(wrong)?;
                 }
                 let named = shown.broken.ops.iter().chain(&shown.essential);
                 let done = shown.run.operations.iter().map(|operation| &operation.at);
-                for at in named.chain(done.filter(|_| options.kept == Kept::Memory)) {
+                for at in named.chain(done.filter(|_| options.kept == KeptOfRun::Memory)) {
                     if !shown.sources.contains_key(&at.loc.file)
                         && let Some(text) = self.spec.readable(&at.loc.file)
                     {
