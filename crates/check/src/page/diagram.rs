@@ -141,6 +141,8 @@ pub enum LaneKind {
 pub struct RankFold {
     /// The ranks, in ascending order.
     pub ranks: Vec<u32>,
+    /// The one that stands for all: one of which something is marked, if there is any.
+    pub shown: u32,
     /// Whether their operands are the same too, and not only their lines.
     pub alike: bool,
 }

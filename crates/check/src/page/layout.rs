@@ -217,67 +217,98 @@ impl<'a> RowPlacer<'a> {
     }
 }
 
-/// What a rank does, as far as ranks are compared.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Doing<'a> {
-    lanes: Vec<(&'a str, Vec<Done>)>,
-}
+/// What a rank does, as far as ranks are compared: each of its lanes by name, with text and place of every step.
+type Doing<'a> = Vec<(&'a str, Vec<(Option<usize>, Option<usize>)>)>;
 
-/// Text, place and mark of a step; of what is blocked too.
-type Done = (Option<usize>, Option<usize>, bool);
+/// Whether ranks are compared with their operands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operands {
+    Compared,
+    Ignored,
+}
 
 /// Puts ranks together that do the same.
 fn fold(diagram: &Diagram) -> Vec<RankFold> {
-    let exactly = folded(diagram, true);
-    if exactly.len() <= FOLDS_APART {
-        return exactly.into_iter().map(|ranks| RankFold { ranks, alike: true }).collect();
+    let marks = marks(diagram);
+    let mut exactly: Vec<RankFold> = Vec::new();
+    for ranks in folded(diagram, Operands::Compared) {
+        exactly.extend(by_marks(&ranks, &marks));
     }
-    // What is marked stands out by itself: it is not put together with others.
-    let marked = |lane: usize| {
-        diagram.steps.iter().any(|step| step.lane == lane && step.mark.is_some())
-            || diagram.blocked.iter().any(|blocked| blocked.lane == lane && blocked.finding)
-    };
-    let marked: BTreeSet<u32> =
-        (0..diagram.lanes.len()).filter(|lane| marked(*lane)).map(|l| diagram.lanes[l].rank).collect();
-    let by_lines = folded(diagram, false);
-    let mut folds: Vec<RankFold> = Vec::new();
-    for ranks in &exactly {
-        if ranks.iter().any(|rank| marked.contains(rank)) {
-            folds.push(RankFold { ranks: ranks.clone(), alike: true });
+    if exactly.len() > FOLDS_APART {
+        // What is marked stands out by itself: it is not put together with what only looks alike.
+        let (mut kept, others): (Vec<RankFold>, Vec<RankFold>) =
+            exactly.into_iter().partition(|fold| marks.contains_key(&fold.shown));
+        let others: BTreeSet<Vec<u32>> = others.into_iter().map(|fold| fold.ranks).collect();
+        let taken: BTreeSet<u32> = kept.iter().flat_map(|fold| fold.ranks.clone()).collect();
+        for mut ranks in folded(diagram, Operands::Ignored) {
+            ranks.retain(|rank| !taken.contains(rank));
+            if let Some(first) = ranks.first() {
+                kept.push(RankFold { shown: *first, alike: others.contains(&ranks), ranks });
+            }
         }
+        exactly = kept;
     }
-    for ranks in by_lines {
-        let ranks: Vec<u32> = ranks.into_iter().filter(|rank| !marked.contains(rank)).collect();
-        if !ranks.is_empty() {
-            let alike = exactly.contains(&ranks);
-            folds.push(RankFold { ranks, alike });
-        }
-    }
-    folds.sort_by_key(|fold| fold.ranks[0]);
-    folds
+    exactly.sort_by_key(|fold| fold.ranks[0]);
+    exactly
 }
 
-/// Ranks that do the same: the same lines, with the same operands or not.
-fn folded(diagram: &Diagram, operands: bool) -> Vec<Vec<u32>> {
-    let mut lanes: Vec<Vec<Done>> = vec![Vec::new(); diagram.lanes.len()];
+/// What is marked of each rank that has a mark: lane by lane, which of its steps.
+type Marks = BTreeMap<u32, BTreeSet<(String, usize)>>;
+
+fn marks(diagram: &Diagram) -> Marks {
+    let mut marks: Marks = BTreeMap::new();
+    let mut nth = vec![0; diagram.lanes.len()];
     for step in &diagram.steps {
-        let text = (operands || step.place.is_none()).then_some(step.text);
-        lanes[step.lane].push((text, step.place, operands && step.mark.is_some()));
+        let lane = &diagram.lanes[step.lane];
+        if step.mark.is_some() {
+            marks.entry(lane.rank).or_default().insert((lane.name.clone(), nth[step.lane]));
+        }
+        nth[step.lane] += 1;
+    }
+    for blocked in diagram.blocked.iter().filter(|blocked| blocked.finding) {
+        let lane = &diagram.lanes[blocked.lane];
+        marks.entry(lane.rank).or_default().insert((lane.name.clone(), usize::MAX));
+    }
+    marks
+}
+
+/// Ranks that do the same, apart where different things of them are marked. A finding names one rank for all that do the
+/// same: those of which nothing is marked go with it.
+fn by_marks(ranks: &[u32], marks: &Marks) -> Vec<RankFold> {
+    let mut groups: BTreeMap<Option<&BTreeSet<(String, usize)>>, Vec<u32>> = BTreeMap::new();
+    for rank in ranks {
+        groups.entry(marks.get(rank)).or_default().push(*rank);
+    }
+    if groups.len() == 2 && groups.contains_key(&None) {
+        let shown = groups.values().next_back().and_then(|marked| marked.first());
+        let shown = *shown.expect("some rank is marked");
+        return vec![RankFold { ranks: ranks.to_vec(), shown, alike: true }];
+    }
+    groups.into_values().map(|ranks| RankFold { shown: ranks[0], ranks, alike: true }).collect()
+}
+
+/// Ranks that do the same lines, each list ascending.
+fn folded(diagram: &Diagram, operands: Operands) -> Vec<Vec<u32>> {
+    // A call of which no line is known has a place of its own.
+    let line = |place: Option<usize>| place.filter(|place| diagram.places[*place].line > 0);
+    let done = |text: usize, place: Option<usize>| {
+        let place = line(place);
+        ((operands == Operands::Compared || place.is_none()).then_some(text), place)
+    };
+    let mut lanes = vec![Vec::new(); diagram.lanes.len()];
+    for step in &diagram.steps {
+        lanes[step.lane].push(done(step.text, step.place));
     }
     for blocked in &diagram.blocked {
-        let text = (operands || blocked.place.is_none()).then_some(blocked.text);
-        lanes[blocked.lane].push((text, blocked.place, true));
+        lanes[blocked.lane].push(done(blocked.text, blocked.place));
     }
     let mut ranks: BTreeMap<u32, Doing<'_>> = BTreeMap::new();
     for (lane, done) in diagram.lanes.iter().zip(lanes) {
-        let doing = ranks.entry(lane.rank).or_insert_with(|| Doing { lanes: Vec::new() });
-        doing.lanes.push((&lane.name, done));
+        ranks.entry(lane.rank).or_default().push((&lane.name, done));
     }
     let mut alike: BTreeMap<Doing<'_>, Vec<u32>> = BTreeMap::new();
     for (rank, doing) in ranks {
         alike.entry(doing).or_default().push(rank);
     }
-    let mut folds: Vec<Vec<u32>> = alike.into_values().collect();
-    folds.sort();
-    folds
+    alike.into_values().collect()
 }

@@ -86,8 +86,8 @@
   const arrange = () => {
     shownRanks = [];
     data.folds.forEach((fold, nth) => {
-      const ranks = opened.has(nth) ? fold.ranks : fold.ranks.slice(0, 1);
-      ranks.forEach((rank) => shownRanks.push({ rank, fold: nth, first: rank === fold.ranks[0] }));
+      const ranks = opened.has(nth) ? fold.ranks : [fold.shown];
+      ranks.forEach((rank) => shownRanks.push({ rank, fold: nth, first: rank === fold.shown }));
     });
     shownRanks.sort((a, b) => a.rank - b.rank);
     shownLanes = shownRanks.flatMap(({ rank }) => lanesOf.get(rank) || []);
@@ -96,7 +96,7 @@
     standsFor = (lane) => {
       if (column.has(lane)) return lane;
       const own = lanesOf.get(lanes[lane].rank);
-      const first = data.folds[foldOf.get(lanes[lane].rank)].ranks[0];
+      const first = data.folds[foldOf.get(lanes[lane].rank)].shown;
       const other = lanesOf.get(first)[own.indexOf(lane)];
       return other != null && column.has(other) ? other : null;
     };

@@ -239,7 +239,9 @@ fn named(lane: &search::Lane) -> DiagramLane {
             DiagramLane { rank: rank.0, kind: LaneKind::Thread, name }
         }
         search::Lane::Stream(rank, stream) => {
-            DiagramLane { rank: rank.0, kind: LaneKind::Stream, name: format!("stream {stream}") }
+            let named = stream.starts_with("stream");
+            let name = if named { stream.clone() } else { format!("stream {stream}") };
+            DiagramLane { rank: rank.0, kind: LaneKind::Stream, name }
         }
     }
 }
