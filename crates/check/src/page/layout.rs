@@ -222,7 +222,7 @@ type Doing<'a> = Vec<(&'a str, Vec<(Option<usize>, Option<usize>)>)>;
 
 /// Whether ranks are compared with their operands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Operands {
+enum CompareOperands {
     Compared,
     Ignored,
 }
@@ -231,7 +231,7 @@ enum Operands {
 fn fold(diagram: &Diagram) -> Vec<RankFold> {
     let marks = marks(diagram);
     let mut exactly: Vec<RankFold> = Vec::new();
-    for ranks in folded(diagram, Operands::Compared) {
+    for ranks in folded(diagram, CompareOperands::Compared) {
         exactly.extend(by_marks(&ranks, &marks));
     }
     if exactly.len() > FOLDS_APART {
@@ -240,7 +240,7 @@ fn fold(diagram: &Diagram) -> Vec<RankFold> {
             exactly.into_iter().partition(|fold| marks.contains_key(&fold.shown));
         let others: BTreeSet<Vec<u32>> = others.into_iter().map(|fold| fold.ranks).collect();
         let taken: BTreeSet<u32> = kept.iter().flat_map(|fold| fold.ranks.clone()).collect();
-        for mut ranks in folded(diagram, Operands::Ignored) {
+        for mut ranks in folded(diagram, CompareOperands::Ignored) {
             ranks.retain(|rank| !taken.contains(rank));
             if let Some(first) = ranks.first() {
                 kept.push(RankFold { shown: *first, alike: others.contains(&ranks), ranks });
@@ -253,10 +253,10 @@ fn fold(diagram: &Diagram) -> Vec<RankFold> {
 }
 
 /// What is marked of each rank that has a mark: lane by lane, which of its steps.
-type Marks = BTreeMap<u32, BTreeSet<(String, usize)>>;
+type MarkedSteps = BTreeMap<u32, BTreeSet<(String, usize)>>;
 
-fn marks(diagram: &Diagram) -> Marks {
-    let mut marks: Marks = BTreeMap::new();
+fn marks(diagram: &Diagram) -> MarkedSteps {
+    let mut marks: MarkedSteps = BTreeMap::new();
     let mut nth = vec![0; diagram.lanes.len()];
     for step in &diagram.steps {
         let lane = &diagram.lanes[step.lane];
@@ -274,7 +274,7 @@ fn marks(diagram: &Diagram) -> Marks {
 
 /// Ranks that do the same, apart where different things of them are marked. A finding names one rank for all that do the
 /// same: those of which nothing is marked go with it.
-fn by_marks(ranks: &[u32], marks: &Marks) -> Vec<RankFold> {
+fn by_marks(ranks: &[u32], marks: &MarkedSteps) -> Vec<RankFold> {
     let mut groups: BTreeMap<Option<&BTreeSet<(String, usize)>>, Vec<u32>> = BTreeMap::new();
     for rank in ranks {
         groups.entry(marks.get(rank)).or_default().push(*rank);
@@ -288,12 +288,12 @@ fn by_marks(ranks: &[u32], marks: &Marks) -> Vec<RankFold> {
 }
 
 /// Ranks that do the same lines, each list ascending.
-fn folded(diagram: &Diagram, operands: Operands) -> Vec<Vec<u32>> {
+fn folded(diagram: &Diagram, operands: CompareOperands) -> Vec<Vec<u32>> {
     // A call of which no line is known has a place of its own.
     let line = |place: Option<usize>| place.filter(|place| diagram.places[*place].line > 0);
     let done = |text: usize, place: Option<usize>| {
         let place = line(place);
-        ((operands == Operands::Compared || place.is_none()).then_some(text), place)
+        ((operands == CompareOperands::Compared || place.is_none()).then_some(text), place)
     };
     let mut lanes = vec![Vec::new(); diagram.lanes.len()];
     for step in &diagram.steps {
