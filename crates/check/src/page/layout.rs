@@ -253,7 +253,10 @@ fn fold(diagram: &Diagram) -> Vec<RankFold> {
 }
 
 /// What is marked of each rank that has a mark: lane by lane, which of its steps.
-type MarkedSteps = BTreeMap<u32, BTreeSet<(String, usize)>>;
+type MarkedSteps = BTreeMap<u32, MarkedInLanes>;
+
+/// Names of lanes, each with the position of a step in it.
+type MarkedInLanes = BTreeSet<(String, usize)>;
 
 fn marks(diagram: &Diagram) -> MarkedSteps {
     let mut marks: MarkedSteps = BTreeMap::new();
@@ -275,7 +278,7 @@ fn marks(diagram: &Diagram) -> MarkedSteps {
 /// Ranks that do the same, apart where different things of them are marked. A finding names one rank for all that do the
 /// same: those of which nothing is marked go with it.
 fn by_marks(ranks: &[u32], marks: &MarkedSteps) -> Vec<RankFold> {
-    let mut groups: BTreeMap<Option<&BTreeSet<(String, usize)>>, Vec<u32>> = BTreeMap::new();
+    let mut groups: BTreeMap<Option<&MarkedInLanes>, Vec<u32>> = BTreeMap::new();
     for rank in ranks {
         groups.entry(marks.get(rank)).or_default().push(*rank);
     }
