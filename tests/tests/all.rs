@@ -25,6 +25,7 @@ mod litmus;
 mod logged;
 mod midway;
 mod observed;
+mod page;
 mod predicted;
 mod reasons;
 mod record;

@@ -17,7 +17,9 @@ mod observe;
 mod output;
 mod record;
 mod replay;
+mod report;
 mod rules;
+mod search;
 mod timeline;
 
 use std::path::PathBuf;
@@ -42,6 +44,8 @@ pub struct Arguments {
 enum Command {
     /// Check spec files, folders of them, recorded runs, and dumps of PyTorch's Flight Recorder.
     Check(check::CheckArguments),
+    /// Write pages that people look at: an index, and a page for each finding of specs, recorded runs and dumps.
+    Report(report::ReportArguments),
     /// Tell where a recorded run leaves the program of a spec.
     Conform(conform::ConformArguments),
     /// Write a recorded run, or dumps of one, as a timeline, with what is found in it, for Perfetto.
@@ -84,6 +88,7 @@ impl Command {
     fn run(self) -> u8 {
         match self {
             Self::Check(arguments) => arguments.run(),
+            Self::Report(arguments) => arguments.run(),
             Self::Conform(arguments) => arguments.run(),
             Self::Timeline(arguments) => arguments.run(),
             Self::Replay(arguments) => arguments.run(),

@@ -10,6 +10,7 @@
 //! walk that a bound cuts short compares nothing, and says so.
 //! Not here: how programs run on a device (`rankcheck-real`).
 
+pub mod beside;
 pub mod compare;
 pub mod contract;
 pub mod diff;

@@ -10,4 +10,6 @@ mod text;
 pub use json::{JsonReport, SCHEMA_VERSION, json};
 #[cfg(feature = "cli")]
 pub(crate) use text::ends;
+#[cfg(feature = "cli")]
+pub(crate) use text::facts;
 pub use text::{summary, text};

@@ -50,6 +50,8 @@ pub struct Options {
     pub stated: Detail,
     /// How much is explained of a failure of a check that is not as it states, or not known to be.
     pub unstated: Detail,
+    /// What is kept of the run that is told.
+    pub kept: KeptOfRun,
     /// How long repairs of a failure may be looked for; two seconds, or ten times the verdict, if not given.
     pub repair_time: Option<Duration>,
 }
@@ -60,6 +62,16 @@ impl Options {
     pub fn telling(detail: Detail) -> Self {
         Self { stated: detail, unstated: detail, ..Self::default() }
     }
+}
+
+/// What is kept of a run that is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KeptOfRun {
+    /// The steps that it took.
+    #[default]
+    Steps,
+    /// Its steps, and what memory holds after each. Ranks take turns in it, so that it can be watched.
+    Memory,
 }
 
 /// How much is explained of a run that breaks a rule. Each takes more time than the one before.

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::clock::{Actor, Clock};
 use crate::judge::finding::OpRef;
-use crate::machine::{Explain, Machine, locked};
+use crate::machine::{Machine, locked};
 use crate::rank::{Rank, Thread};
 use crate::state::State;
 
@@ -70,10 +70,16 @@ pub(crate) struct Notes {
     alone: FxHashMap<OpRef, VecDeque<usize>>,
 }
 
+impl Notes {
+    pub(crate) fn steps_so_far(&self) -> usize {
+        self.steps.len()
+    }
+}
+
 impl Machine {
     /// Notes that a lane takes a step. Its clock has ticked for it, and learned nothing by it yet.
     pub(crate) fn note(&self, moment: Moment, clock: &Clock) {
-        if self.config.explain != Explain::Yes {
+        if !self.config.explain.tells_steps() {
             return;
         }
         let mut notes = locked(&self.notes);
@@ -111,7 +117,7 @@ impl Machine {
     }
 
     fn note_meeting(&self, of: impl FnOnce(&mut Notes) -> Vec<usize>) {
-        if self.config.explain != Explain::Yes {
+        if !self.config.explain.tells_steps() {
             return;
         }
         let mut notes = locked(&self.notes);

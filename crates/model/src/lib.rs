@@ -32,6 +32,7 @@ pub(crate) mod order;
 pub mod platform;
 pub mod program;
 pub mod rank;
+pub mod snapshot;
 pub(crate) mod state;
 pub mod term;
 pub(crate) mod walk;

@@ -33,6 +33,7 @@ use crate::judge::finding::{About, Finding, FindingKey, OpRef, Rule};
 use crate::platform::Platform;
 use crate::program::{Answer, Block, Loc, Source, SourceError};
 use crate::rank::{Rank, Thread, ThreadStart, Token};
+use crate::snapshot::MemoryNotes;
 use crate::term::Terms;
 
 /// Whether operations on uncontended objects run at once.
@@ -53,6 +54,16 @@ pub enum Explain {
     Sentences,
     /// Sentences, and every operation in words: for replays.
     Yes,
+    /// All that, and what the memory of every rank holds after each step: for runs that somebody looks at.
+    Memory,
+}
+
+impl Explain {
+    /// Whether every operation is put into words.
+    #[must_use]
+    pub fn tells_steps(self) -> bool {
+        matches!(self, Self::Yes | Self::Memory)
+    }
 }
 
 /// Whether the ordinary path of new communicators still has to connect.
@@ -223,6 +234,7 @@ pub struct Machine {
     pub(crate) measured: Mutex<BTreeMap<Token, i64>>,
     pub(crate) log: Mutex<Vec<Logged>>,
     pub(crate) notes: Mutex<Notes>,
+    pub(crate) memory_notes: Mutex<MemoryNotes>,
     pub(crate) steps: AtomicU64,
     /// A clock that knows nothing; shared, because it is as wide as the job.
     pub(crate) nothing: Clock,
@@ -290,6 +302,7 @@ impl Machine {
             measured: Mutex::default(),
             log: Mutex::default(),
             notes: Mutex::default(),
+            memory_notes: Mutex::default(),
             steps: AtomicU64::new(0),
             nothing: Clock::new(Actor(0), width),
         }
@@ -443,7 +456,7 @@ impl Machine {
             return;
         }
         let sentence = match self.config.explain {
-            Explain::Sentences | Explain::Yes => sentence(),
+            Explain::Sentences | Explain::Yes | Explain::Memory => sentence(),
             Explain::No => String::new(),
         };
         let finding = Finding { rule, about, ops: ops.to_vec(), past, sentence };

@@ -2,23 +2,21 @@
 //!
 //! Not here: the search ([`crate::search`]), and what reports look like ([`crate::report`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::ValueEnum;
 use rankcheck_model::{Platform, Rule};
 
 use super::output;
-use crate::device::seen::add_seen;
+use super::search::search_each;
 use crate::dumps::{holds_dumps, judge_dumps};
 use crate::launches::judge::JudgedJob;
 use crate::logs::{holds_logs, judge_logs};
 use crate::runs::judge::{self, Judged};
-use crate::search::{Bounds, Detail, Explained, Explored, Options, Verdict, search};
+use crate::search::{Bounds, Detail, Explained, Explored, KeptOfRun, Options, Verdict};
 use crate::spec::{Spec, SpecError};
 use crate::together::{JointAnswer, Together, together};
 use crate::trace::Trace;
@@ -275,36 +273,8 @@ impl CheckArguments {
             return Err(output::usage("no check has a name like that (--only)"));
         }
         let options = self.options().map_err(output::usage)?;
-        let results: Mutex<BTreeMap<usize, Result<Explained, SpecError>>> = Mutex::default();
-        let next = AtomicUsize::new(0);
-        let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
-        let threads = self.jobs.map_or_else(cores, NonZero::get).clamp(1, jobs.len());
-        let bar = output::progress(jobs.len());
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    loop {
-                        let nth = next.fetch_add(1, Ordering::Relaxed);
-                        let Some((spec, check)) = jobs.get(nth) else { break };
-                        bar.set_message(check.name.clone());
-                        let result = search(spec, check, &options).and_then(|mut explained| {
-                            add_seen(&mut explained, spec, check)?;
-                            Ok(explained)
-                        });
-                        bar.inc(1);
-                        results.lock().unwrap_or_else(PoisonError::into_inner).insert(nth, result);
-                    }
-                });
-            }
-        });
-        bar.finish_and_clear();
-        let mut explained = Vec::new();
-        for result in results.into_inner().unwrap_or_else(PoisonError::into_inner).into_values() {
-            match result {
-                Ok(found) => explained.push(found),
-                Err(error) => bad.push(error),
-            }
-        }
+        let (explained, wrong) = search_each(&jobs, &options, self.jobs);
+        bad.extend(wrong);
         Ok(Searched { explained, bad })
     }
 
@@ -337,6 +307,7 @@ impl CheckArguments {
             },
             stated: if self.quiet { kept } else { stated },
             unstated: repairs(LookForRepairs::Unexpected),
+            kept: KeptOfRun::Steps,
             repair_time: None,
         })
     }

@@ -23,11 +23,7 @@ pub fn add_seen(explained: &mut Explained, spec: &Spec, check: &Check) -> Result
     if !explained.runs.iter().any(undefined) {
         return Ok(());
     }
-    let path = Path::new(&spec.path);
-    let Some(root) = path.ancestors().find(|folder| folder.ends_with("specs")) else { return Ok(()) };
-    // Observations name specs from the folder above.
-    let from_above = Path::new("specs").join(path.strip_prefix(root).unwrap_or(path)).display().to_string();
-    let observations = of_spec(root, &from_above);
+    let Some((from_above, observations)) = observed(Path::new(&spec.path)) else { return Ok(()) };
     for run in explained.runs.iter_mut().filter(|run| undefined(run)) {
         let name = ProgramName::new(spec, check, run.ranks, &run.params);
         let name = ProgramName { spec: from_above.clone(), ..name };
@@ -48,6 +44,15 @@ pub fn add_seen(explained: &mut Explained, spec: &Spec, check: &Check) -> Result
         run.seen = lines.into_iter().collect();
     }
     Ok(())
+}
+
+/// The observations beside a spec, with the name that they have for it. None for a spec in no folder `specs`.
+pub(super) fn observed(path: &Path) -> Option<(String, Result<Vec<Observation>, ObservationError>)> {
+    let root = path.ancestors().find(|folder| folder.ends_with("specs"))?;
+    // Observations name specs from the folder above.
+    let from_above = Path::new("specs").join(path.strip_prefix(root).unwrap_or(path)).display().to_string();
+    let observations = of_spec(root, &from_above);
+    Some((from_above, observations))
 }
 
 /// The observations of a spec, on all machines. Files are named after the spec, so the others need not be read.

@@ -89,6 +89,12 @@ impl JobClass {
     }
 }
 
+/// Returns what became of the job, as far as that is known, in words.
+#[must_use]
+pub fn class_text(judged: &JudgedJob) -> &'static str {
+    JobClass::of(judged).text()
+}
+
 /// A rule that is broken.
 struct Found {
     rule: Rule,
@@ -190,7 +196,8 @@ fn root_text(judged: &JudgedJob, root: &JobRoot) -> String {
             let process = &job.processes[stands.launch.process];
             let text = job.launch_text(&process.launches[stands.launch.launch as usize]);
             // It may be over in a moment, or have been looked at before the other one.
-            let stands_so = if judged.stood_still() { "stands in it, though" } else { "has not finished it, and" };
+            let stands_so =
+                if judged.stood_still() { "stands in it, though" } else { "has not finished it, and" };
             format!(
                 "rank {} launched {text}; its device {stands_so} that of rank {} has finished it; {awaited}",
                 root.rank, stands.finished_by

@@ -276,6 +276,12 @@ fn fails(out: &mut String, explained: &Explained, title: &str, primary: Rule) {
     for (ranks, calls) in &drawn.lines {
         let _ = write!(out, "\n  {ranks:<width$} {calls}", width = widest.max(9));
     }
+    after_lanes(out, explained, shown);
+}
+
+/// The rows below the lanes: contents, cause, rule, repairs, predictions.
+fn after_lanes(out: &mut String, explained: &Explained, shown: &Counterexample) {
+    let (run, rule) = (explained.run(), shown.broken.rule);
     data(out, &shown.run.outcome);
     because(out, shown);
     if shown.untried > 0 {
@@ -304,6 +310,20 @@ fn fails(out: &mut String, explained: &Explained, title: &str, primary: Rule) {
         let _ = write!(out, "\n  passes    {passes}");
     }
     prediction(out, explained);
+}
+
+/// What stands below the lanes of a failure, row by row, each with its label; nothing for what has no run to show.
+#[cfg(feature = "cli")]
+pub(crate) fn facts(explained: &Explained) -> Vec<crate::page::Fact> {
+    let mut out = String::new();
+    match &explained.counterexample {
+        Some(shown) => after_lanes(&mut out, explained, shown),
+        None => {
+            let report = text(explained);
+            out.extend(report.split_once('\n').map(|(_, rows)| format!("\n{rows}")));
+        }
+    }
+    crate::page::labelled(&out)
 }
 
 fn words<'a>(shown: &'a Counterexample, at: &Located) -> &'a str {

@@ -32,6 +32,8 @@ use super::stuck::Standstill;
 use super::vendor;
 use super::waits;
 use super::world::{self, RankProcess, RunCommId, World};
+use crate::search::Replayed;
+use crate::search::replay::over;
 use crate::spec::builder::SourceNames;
 
 /// What was recorded, as a program.
@@ -307,7 +309,7 @@ fn judge_as_read(mut recording: Recording, platform: Option<Platform>) -> Result
     let asked = if platform.is_some() { Asked::Yes } else { Asked::No };
     let platform = platform.unwrap_or_else(|| platform_of(recording.nccl.as_deref()));
     let (machine, state, standing) = loop {
-        let (machine, mut state) = run(&recording, platform)?;
+        let (machine, mut state) = run(&recording, platform, Explain::Sentences)?;
         machine.finish(&mut state);
         let standing = machine.standing(&state);
         let contradictions = returned::contradictions(&recording, &state, &standing);
@@ -365,6 +367,15 @@ fn judge_as_read(mut recording: Recording, platform: Option<Platform>) -> Result
     Ok(judged)
 }
 
+/// Runs what was judged once more, and tells every step of it and what memory held. It takes far more memory than judging.
+///
+/// # Errors
+/// If it has more operations than one run may have.
+pub fn replayed(judged: &Judged) -> Result<Replayed, RunError> {
+    let (machine, mut state) = run(&judged.recording, judged.platform, Explain::Memory)?;
+    Ok(over(&machine, &mut state))
+}
+
 /// Waives rules in runs that were judged together. A rule that none of them breaks is waived in vain, unless one is not
 /// known well enough: the waiver would hide the next run that breaks it.
 pub fn waive(runs: &mut [Judged], waivers: &BTreeMap<Rule, String>) {
@@ -382,12 +393,12 @@ pub fn waive(runs: &mut [Judged], waivers: &BTreeMap<Rule, String>) {
 }
 
 /// Runs the program to where nothing can go on.
-fn run(recording: &Recording, platform: Platform) -> Result<(Machine, State), RunError> {
+fn run(recording: &Recording, platform: Platform, explain: Explain) -> Result<(Machine, State), RunError> {
     let ranks = &recording.program.ranks;
     let actors = ranks.iter().map(|rank| rank.blocks.len() + rank.streams).max().unwrap_or(0);
     let mut config = Config {
         platform,
-        explain: Explain::Sentences,
+        explain,
         // The order of threads is the recorded one, so it is no choice.
         declared_commuting: ObjectKind::ALL.into(),
         // A communicator that existed before the recording began was used.

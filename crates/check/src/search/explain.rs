@@ -33,8 +33,8 @@ pub struct Counterexample {
     pub untried: usize,
     /// The run that breaks the rule, step by step.
     pub run: Replayed,
-    /// The texts of the files in which the operations above stand, by the names that locations give them, as far as
-    /// they can be read.
+    /// The texts of the files in which the operations above stand, and with [`KeptOfRun::Memory`](super::KeptOfRun::Memory) all of
+    /// the run, by the names that locations give them, as far as they can be read.
     pub sources: BTreeMap<Arc<str>, Arc<str>>,
 }
 

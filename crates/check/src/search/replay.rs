@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rankcheck_model::history::{self, History};
 use rankcheck_model::machine::{Awaited, Kind, Standing};
+use rankcheck_model::snapshot::MemoryChange;
 use rankcheck_model::{
     Choice, Config, Explain, Interruption, Loc, Machine, Mode, Op, OpRef, Outcome, Rank, Rule, Source,
     SourceError, State, Thread,
@@ -153,6 +154,8 @@ pub struct Replayed {
     /// Which step is ordered after which, the earlier one first, as positions in `steps`. What follows from the order
     /// within a lane, from a rendezvous or from other pairs is not listed.
     pub order: Vec<(usize, usize)>,
+    /// How memory changed, in the order of the steps; empty unless the run was replayed with [`Explain::Memory`].
+    pub memory: Vec<MemoryChange>,
     /// What is blocked at the end.
     pub blocked: Vec<Blocked>,
     /// What host threads that are blocked would do next, as far as that is known, in words.
@@ -217,7 +220,8 @@ pub enum ReplayError {
     },
 }
 
-/// Takes choices, in original rank numbers, and tells the run.
+/// Takes choices, in original rank numbers, and tells the run; what memory holds after each step only where the
+/// configuration asks for it.
 ///
 /// # Errors
 /// If a choice does not fit, or the run is not over with the last one.
@@ -226,7 +230,11 @@ pub fn replay(
     config: &Config,
     choices: &[Choice],
 ) -> Result<Replayed, ReplayError> {
-    let config = Config { explain: Explain::Yes, ..config.clone() };
+    let explain = match config.explain {
+        Explain::Memory => Explain::Memory,
+        Explain::No | Explain::Sentences | Explain::Yes => Explain::Yes,
+    };
+    let config = Config { explain, ..config.clone() };
     let reduced = config.mode == Mode::Reduced;
     let machine = Machine::new(Arc::clone(source), config);
     let mut state = machine.init();
@@ -251,19 +259,26 @@ pub fn replay(
     if let Some(Interruption::Source(error)) = machine.interruption() {
         return Err(error.into());
     }
-    let blocked = blocked(&machine, &state);
     let ahead = ahead(&machine, &state);
-    let History { moments, meetings, order } = machine.history(&state);
+    Ok(Replayed { decisions, ahead, ..over(&machine, &mut state) })
+}
+
+/// A run that is over, in words; without its decisions, and without what is ahead of whoever is blocked.
+pub(crate) fn over(machine: &Machine, state: &mut State) -> Replayed {
+    let blocked = blocked(machine, state);
+    let History { moments, meetings, order } = machine.history(state);
     let steps = moments.into_iter().map(|moment| Step {
-        at: Located::new(&machine, moment.op),
-        replayed_by: moment.replay.map(|op| Located::new(&machine, op)),
-        lane: lane(&machine, &state, moment.lane),
+        at: Located::new(machine, moment.op),
+        replayed_by: moment.replay.map(|op| Located::new(machine, op)),
+        lane: lane(machine, state, moment.lane),
     });
     let steps = steps.collect();
-    machine.finish(&mut state);
-    let outcome = machine.outcome(&state);
-    let (operations, broken) = (operations(&machine), broken(&machine, &state));
-    Ok(Replayed { decisions, operations, broken, outcome, steps, meetings, order, blocked, ahead })
+    let memory = machine.memory_changes(state);
+    machine.finish(state);
+    let outcome = machine.outcome(state);
+    let (operations, broken) = (operations(machine), broken(machine, state));
+    let (decisions, ahead) = (Vec::new(), Vec::new());
+    Replayed { decisions, operations, broken, outcome, steps, meetings, order, memory, blocked, ahead }
 }
 
 fn lane(machine: &Machine, state: &State, lane: history::Lane) -> Lane {

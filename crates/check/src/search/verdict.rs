@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use rankcheck_model::machine::{FaultOf, Launcher};
 use rankcheck_model::platform::UnknownPlatform;
-use rankcheck_model::{Class, Config, Faults, Platform, Rule, Source, SourceError};
+use rankcheck_model::{Class, Config, Explain, Faults, Platform, Rule, Source, SourceError};
 
 use super::explain::counterexample;
 use super::explore::{BoundHit, Exploration, Witness, explore};
 use super::predict::{self, Ends, PredictedEnd};
 use super::repair::{Broken, repairs};
-use super::replay::ReplayError;
+use super::replay::{ReplayError, replay};
 use super::same::different_operations;
-use super::{Asked, Assumed, Coverage, Detail, Explained, Explored, Options, naive};
+use super::{Asked, Assumed, Coverage, Detail, Explained, Explored, KeptOfRun, Options, naive};
 use crate::spec::{Assumption, Check, CheckKind, Expect, Observed, Param, Spec, SpecError};
 
 /// What an exploration shows.
@@ -299,13 +299,20 @@ impl Search<'_> {
         let detail = if stated { options.stated } else { options.unstated };
         let Some(Failing { source, rule, exploration }) = &self.failing else { return Ok(()) };
         if detail > Detail::Verdict && explained.asked == Asked::Rules {
-            let told = counterexample(source, exploration, *rule, detail);
-            explained.counterexample = told.map_err(|error| match error {
+            let wrong = |error: ReplayError| match error {
                 ReplayError::Source(error) => self.spec.diagnose(&error),
                 ReplayError::Misfit { .. } => self.spec.error(error.to_string(), &self.check.loc, None),
-            })?;
+            };
+            explained.counterexample = counterexample(source, exploration, *rule, detail).map_err(wrong)?;
             if let Some(shown) = &mut explained.counterexample {
-                for at in shown.broken.ops.iter().chain(&shown.essential) {
+                if options.kept == KeptOfRun::Memory {
+                    let config = Config { explain: Explain::Memory, ..exploration.config.clone() };
+                    let choices = &exploration.broken[rule].choices;
+                    shown.run = replay(source, &config, choices).map_err(wrong)?;
+                }
+                let named = shown.broken.ops.iter().chain(&shown.essential);
+                let done = shown.run.operations.iter().map(|operation| &operation.at);
+                for at in named.chain(done.filter(|_| options.kept == KeptOfRun::Memory)) {
                     if !shown.sources.contains_key(&at.loc.file)
                         && let Some(text) = self.spec.readable(&at.loc.file)
                     {

@@ -23,7 +23,7 @@ use crate::machine::Machine;
 use crate::order::dependence::{Access, Object};
 use crate::program::{Freed, Operand};
 use crate::rank::Rank;
-use crate::state::{State, Table};
+use crate::state::{RankState, State, Table};
 use crate::walk::walk;
 
 /// Operations on memory of other ranks, by CUDA IPC handles.
@@ -158,6 +158,14 @@ pub(crate) struct Mappings {
 }
 
 walk!(struct Mappings { rows: hashed fixed });
+
+impl RankState {
+    /// The memory of other ranks that is open, each with how often it was opened and not closed.
+    pub(crate) fn mapped(&self) -> impl Iterator<Item = (Rank, MemoryId, u32)> {
+        let open = Mappings::of(self).rows.iter().filter(|mapping| mapping.count > 0);
+        open.map(|mapping| (mapping.of, mapping.memory, mapping.count))
+    }
+}
 
 impl Machine {
     fn find_opened_late(&self, state: &mut State, of: Rank, memory: MemoryId, open: &OpRef, past: u64) {

@@ -30,7 +30,7 @@ use crate::clock::Clock;
 use crate::host::value::BlockId;
 use crate::host::value::{Buffer, MemoryId};
 use crate::judge::finding::{About, OpRef, Rule};
-use crate::machine::{Machine, locked};
+use crate::machine::{Explain, Machine, locked};
 use crate::noun::ipc::Moment;
 use crate::order::dependence::{Access, Object};
 use crate::rank::Rank;
@@ -672,10 +672,10 @@ impl Machine {
         }
         if let Some(other) = race {
             let held = match self.config.explain {
-                crate::machine::Explain::Sentences | crate::machine::Explain::Yes => {
+                Explain::Sentences | Explain::Yes | Explain::Memory => {
                     self.show(&self.held_in(state, rank, buffer))
                 }
-                crate::machine::Explain::No => String::new(),
+                Explain::No => String::new(),
             };
             self.find(state, Rule::Mem2, about, &[op, other], clock.past(), || {
                 let (name, first, second) = (self.buffer_name(buffer), self.at(&other), self.at(&op));

@@ -353,6 +353,7 @@ impl Machine {
 
     /// Transfers on a link what [`Machine::transferable`] said can be.
     pub(crate) fn run_transfer(&self, state: &mut State, link: Link) {
+        self.note_memory(state);
         state.steps += 1;
         let sent = self.half(state, link, Direction::Send);
         let Some((to_at, received)) = self.half(state, link, Direction::Recv) else {

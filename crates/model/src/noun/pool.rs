@@ -382,6 +382,14 @@ impl RankState {
         })
     }
 
+    /// The blocks of a pool's segment; none of memory that no pool has.
+    pub(crate) fn blocks_of(&self, memory: MemoryId) -> &[PoolBlock] {
+        let Owner::Pool(pool) = memory.owner else { return &[] };
+        let segments = pool_of(self, pool).map_or(&[][..], |pool| &pool.segments);
+        let segment = segments.iter().find(|segment| segment.buffer.memory == memory);
+        segment.map_or(&[], |segment| &segment.blocks)
+    }
+
     /// Where the block of a buffer starts in its memory, while the program holds it.
     pub(crate) fn block_start(&self, buffer: &Buffer) -> Option<u64> {
         self.held_block(buffer).map(|block| block.offset_bytes)

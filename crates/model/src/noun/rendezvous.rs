@@ -115,6 +115,7 @@ impl Machine {
         let mut living = invited.iter().filter(|member| !state.rank(**member).is_dead());
         let (rank, thread) =
             living.find_map(|rank| Some((*rank, state.rank(*rank).waiting_at(rendezvous)?)))?;
+        self.note_memory(state);
         state.steps += 1;
         let mut cx = self.cx(state, rank, thread);
         cx.fail(format!("{}.split", self.comm_name(*comm)), code);
@@ -143,6 +144,7 @@ impl Machine {
 
     /// Everybody is there: the rendezvous happens.
     pub(crate) fn meet(&self, state: &mut State, rendezvous: &Rendezvous) {
+        self.note_memory(state);
         state.steps += 1;
         let invited = self.invited(rendezvous);
         let here: Vec<(Rank, u32)> = invited

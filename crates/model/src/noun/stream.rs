@@ -229,6 +229,7 @@ impl Machine {
 
     /// Runs the head of a stream that [`Machine::head_ready`] said can run.
     pub(crate) fn run_head(&self, state: &mut State, rank: Rank, stream: usize) {
+        self.note_memory(state);
         state.steps += 1;
         let r = state.rank_mut(rank);
         let head = r.stream_mut(stream).pop().expect("a ready stream has a head");

@@ -339,9 +339,10 @@ impl Cx<'_> {
     /// Runs the next operation of a thread that [`Machine::poll`] said can run, as it was decided there.
     pub(crate) fn run_thread(&mut self, plan: Plan) {
         let m = self.m;
+        m.note_memory(self.state);
         self.state.steps += 1;
         let op_ref = self.here().op_ref();
-        if m.config.explain == crate::machine::Explain::Yes {
+        if m.config.explain.tells_steps() {
             self.here().log_next(op_ref);
         }
         let (rank, thread) = (self.rank, Thread(self.thread));

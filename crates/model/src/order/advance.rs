@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use rustc_hash::FxHashMap;
 
 use crate::host::value::CommId;
-use crate::machine::{Choice, Config, InFlight, Machine, Mode};
+use crate::machine::{Choice, Config, Explain, InFlight, Machine, Mode};
 use crate::noun::flag::touch_of;
 use crate::noun::p2p::Link;
 use crate::noun::rendezvous::Rendezvous;
@@ -27,6 +27,14 @@ use crate::state::{Path, State};
 /// Operations that a host thread runs before streams go on. Everything here commutes, so the
 /// number decides only how much waits on streams at once.
 const BATCH: u32 = 16;
+
+/// In a run that somebody looks at, ranks take turns.
+fn batch(explain: Explain) -> u32 {
+    match explain {
+        Explain::Memory => 1,
+        Explain::No | Explain::Sentences | Explain::Yes => BATCH,
+    }
+}
 
 /// What may be able to go on: a host thread or the head of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -196,7 +204,7 @@ impl Machine {
     fn advance_thread(&self, state: &mut State, work: &mut Worklist, rank: Rank, thread: u32) {
         let mut progressed = false;
         let mut rendezvous = None;
-        for _ in 0..BATCH {
+        for _ in 0..batch(self.config.explain) {
             if self.interrupted() || self.here(state, rank, thread).contended() {
                 break;
             }

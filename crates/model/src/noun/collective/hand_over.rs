@@ -136,6 +136,7 @@ impl Machine {
 
     /// Hands over the collective at the head of a stream: on this rank it is over.
     pub(crate) fn hand_over(&self, state: &mut State, rank: Rank, stream: usize) {
+        self.note_memory(state);
         state.steps += 1;
         let s = state.rank_mut(rank).stream_mut(stream);
         s.clock_mut().tick();

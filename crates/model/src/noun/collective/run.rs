@@ -70,6 +70,7 @@ impl Machine {
 
     /// Runs the next collective of a communicator on all members.
     pub(crate) fn run_collective(&self, state: &mut State, comm: CommId) {
+        self.note_memory(state);
         state.steps += 1;
         let ranks = self.members(comm);
         // A large job does not fit a cache, so each member is looked at as seldom as possible.
@@ -432,7 +433,7 @@ impl Machine {
                 let lowest = found.iter().map(|(_, nth, _)| *nth).min().expect("found one");
                 let ops = self.registrations(state, comm, (one.rank, nth), (other.rank, nth));
                 let sentence = match self.config.explain {
-                    Explain::Sentences | Explain::Yes => {
+                    Explain::Sentences | Explain::Yes | Explain::Memory => {
                         self.misregistered(state, &found, (one, nth), (other, *other_nth))
                     }
                     Explain::No => String::new(),

@@ -105,7 +105,19 @@ impl Memory {
     }
 }
 
+impl Memory {
+    /// What is known to lie in it, by offset: start, length, contents.
+    pub(crate) fn pieces(&self) -> &[(u64, u64, Content)] {
+        &self.pieces
+    }
+}
+
 impl RankState {
+    /// All memory that was made, released or not.
+    pub(crate) fn memories(&self) -> impl Iterator<Item = (MemoryId, &Memory)> {
+        Memories::of(self).rows.iter().map(|(id, memory)| (*id, &**memory))
+    }
+
     /// Memory that was made, released or not.
     pub(crate) fn memory(&self, id: MemoryId) -> Option<&Memory> {
         Memories::of(self).rows.get(&id).map(|memory| &**memory)

@@ -105,6 +105,11 @@ impl Window {
         self.flags
     }
 
+    /// Whether it is gone and the lookup table still names it.
+    pub(crate) fn is_dangling(&self) -> bool {
+        self.dangling
+    }
+
     /// Whether it is registered still.
     pub(crate) fn is_live(&self) -> bool {
         self.live
@@ -117,6 +122,11 @@ impl Window {
 }
 
 impl Windows {
+    /// All windows that were made, registered still or not.
+    pub(crate) fn rows(&self) -> &[Window] {
+        &self.rows
+    }
+
     /// The window that the n-th set-up event made, registered still or not.
     pub(crate) fn get(&self, nth: u32) -> Option<&Window> {
         self.rows.iter().find(|window| window.nth == nth)

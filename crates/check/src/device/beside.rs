@@ -1,0 +1,176 @@
+//! What devices did with the programs of a check, rank by rank, beside what the model says of the same run.
+//!
+//! Not here: whether the two agree ([`mod@super::compare`]), and where observations lie ([`super::observation`]).
+
+use std::path::Path;
+
+use rankcheck_model::{Outcome, RankOutcome};
+use rankcheck_real::case::{CommHistory, Ended, RankReport, Report};
+
+use super::observation::{Observation, ObservationError};
+use super::seen::observed;
+use super::{Agreement, Judgement, PredictionQuery, compare, predict};
+use crate::spec::{Check, Spec, SpecError};
+
+/// One behaviour of devices with one program.
+#[derive(Debug, Clone)]
+pub struct Beside {
+    /// How many ranks ran the program.
+    pub ranks: u32,
+    /// Parameters, as they print.
+    pub params: Vec<(String, String)>,
+    /// NCCL version, GPU, and whether its communicators were used.
+    pub machine: String,
+    /// In how many runs it was seen.
+    pub count: u32,
+    /// Whether the model has it.
+    pub judgement: Judgement,
+    /// What the model says of each rank, and what the device did, in words.
+    pub each: Vec<(String, String)>,
+}
+
+/// What devices did with a check, as far as it is known and of the program as it is now.
+#[derive(Debug, Default)]
+pub struct SeenOfCheck {
+    /// Every behaviour, machine by machine.
+    pub behaviours: Vec<Beside>,
+    /// How many observations are of another program than the check has now.
+    pub stale: usize,
+    /// Why observations could not be read, if so.
+    pub unread: Option<ObservationError>,
+}
+
+/// Reads what devices did with a check, from the observations beside its spec.
+///
+/// # Errors
+/// If the program cannot be evaluated.
+pub fn beside(spec: &Spec, check: &Check) -> Result<SeenOfCheck, SpecError> {
+    let mut seen = SeenOfCheck::default();
+    let path = Path::new(&spec.path);
+    let Some((from_above, observations)) = observed(path) else { return Ok(seen) };
+    let observations = match observations {
+        Ok(observations) => observations,
+        Err(error) => {
+            seen.unread = Some(error);
+            return Ok(seen);
+        }
+    };
+    let of = |o: &&Observation| o.program.check == check.name && o.program.spec == from_above;
+    for observation in observations.iter().filter(of) {
+        let Some((check, params)) = observation.program.find(spec) else {
+            seen.stale += 1;
+            continue;
+        };
+        let predictions = predict(&PredictionQuery {
+            spec,
+            check,
+            ranks: observation.program.ranks,
+            params: &params,
+            platform: observation.platform,
+            comms: observation.comms,
+        })?;
+        if predictions.digest != observation.digest {
+            seen.stale += 1;
+            continue;
+        }
+        for behaviour in &observation.seen {
+            let report = Report { ranks: behaviour.ranks.clone(), took: std::time::Duration::ZERO };
+            let as_forced = predictions.runs.iter().find(|run| run.forced == behaviour.forced);
+            let said = as_forced.or_else(|| predictions.runs.first()).map(|run| &run.outcome);
+            let each = behaviour.ranks.iter().zip(0..).map(|(device, rank)| {
+                (said.map_or_else(|| "not known".to_owned(), |said| predicted(said, rank)), reported(device))
+            });
+            seen.behaviours.push(Beside {
+                ranks: observation.program.ranks,
+                params: observation.program.params.clone(),
+                machine: machine(observation),
+                count: behaviour.count,
+                judgement: compare(&predictions, &behaviour.forced, &report),
+                each: each.collect(),
+            });
+        }
+    }
+    Ok(seen)
+}
+
+impl SeenOfCheck {
+    /// Whether some device did what the model does not have.
+    #[must_use]
+    pub fn disagrees(&self) -> bool {
+        self.behaviours.iter().any(|of| matches!(of.judgement.agreement, Agreement::Disagrees(_)))
+    }
+}
+
+fn machine(observation: &Observation) -> String {
+    let used = if observation.comms == CommHistory::Warm { ", used communicators" } else { "" };
+    format!("NCCL {}, {}{used}", observation.machine.nccl, observation.machine.gpu)
+}
+
+/// How a rank ends in the model, in words.
+fn predicted(outcome: &Outcome, rank: usize) -> String {
+    let mut text = match outcome.ranks.get(rank) {
+        None | Some(RankOutcome::Undefined) => "nobody specifies".to_owned(),
+        Some(RankOutcome::Finishes) => "finishes".to_owned(),
+        Some(RankOutcome::HostHang(call)) => format!("host hang in {call}"),
+        Some(RankOutcome::GpuHang(op)) => format!("GPU hang in {op}"),
+        Some(RankOutcome::Dead(code)) => format!("dies: {code}"),
+    };
+    for error in outcome.errors.get(rank).into_iter().flatten() {
+        text.push_str(&format!("; {} returns {}", error.call, error.code));
+    }
+    text
+}
+
+/// How a rank ended on a device, in words.
+fn reported(report: &RankReport) -> String {
+    let mut text = match &report.ended {
+        Ended::Finishes => "finishes".to_owned(),
+        Ended::HostHang { inside } => match inside.first() {
+            Some((_, _, call)) => format!("host hang in {call}"),
+            None => "host hang".to_owned(),
+        },
+        Ended::GpuHang { streams } => match streams.first() {
+            Some((stream, _)) => format!("GPU hang on stream {stream}"),
+            None => "GPU hang".to_owned(),
+        },
+        Ended::Dead { message } => format!("dies: {message}"),
+        Ended::Broken { code } => format!("CUDA refuses all work: {code}"),
+        Ended::Lost { why } => format!("lost: {why}"),
+    };
+    for failed in &report.errors {
+        text.push_str(&format!("; {} returns {}", failed.call, failed.code));
+    }
+    text
+}
+
+/// What devices did with all programs of a check, in a few words.
+#[must_use]
+pub fn summary(seen: &SeenOfCheck) -> String {
+    if let Some(error) = &seen.unread {
+        return format!("not known: {error}");
+    }
+    let runs: u32 = seen.behaviours.iter().map(|of| of.count).sum();
+    if runs == 0 {
+        return String::new();
+    }
+    let differing =
+        seen.behaviours.iter().filter(|of| matches!(of.judgement.agreement, Agreement::Disagrees(_)));
+    let differing: u32 = differing.map(|of| of.count).sum();
+    let unknown =
+        seen.behaviours.iter().filter(|of| matches!(of.judgement.agreement, Agreement::NotComparable(_)));
+    let unknown: u32 = unknown.map(|of| of.count).sum();
+    let unspecified = seen.behaviours.iter().filter(|of| of.judgement.agreement == Agreement::Undefined);
+    let unspecified: u32 = unspecified.map(|of| of.count).sum();
+    let mut parts = Vec::new();
+    for (count, what) in [
+        (differing, "otherwise than the model says"),
+        (unknown, "not comparable"),
+        (unspecified, "where nobody specifies what follows"),
+        (runs - differing - unknown - unspecified, "as the model says"),
+    ] {
+        if count > 0 {
+            parts.push(format!("{count} {} {what}", if count == 1 { "run" } else { "runs" }));
+        }
+    }
+    parts.join(", ")
+}
