@@ -6,12 +6,15 @@
 
 pub mod again;
 mod check;
+mod compare;
 mod conform;
 mod contract;
 mod diff;
 mod doctor;
 mod drift;
 mod explain;
+mod formats;
+mod git;
 mod gpus;
 mod observe;
 mod output;
@@ -42,6 +45,8 @@ pub struct Arguments {
 enum Command {
     /// Check spec files, folders of them, recorded runs, and dumps of PyTorch's Flight Recorder.
     Check(check::CheckArguments),
+    /// Tell how the checks of one revision, or folder, differ from those of another: for a pull request.
+    Compare(compare::CompareArguments),
     /// Tell where a recorded run leaves the program of a spec.
     Conform(conform::ConformArguments),
     /// Write a recorded run, or dumps of one, as a timeline, with what is found in it, for Perfetto.
@@ -84,6 +89,7 @@ impl Command {
     fn run(self) -> u8 {
         match self {
             Self::Check(arguments) => arguments.run(),
+            Self::Compare(arguments) => arguments.run(),
             Self::Conform(arguments) => arguments.run(),
             Self::Timeline(arguments) => arguments.run(),
             Self::Replay(arguments) => arguments.run(),

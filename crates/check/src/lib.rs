@@ -21,6 +21,8 @@ pub mod device;
 pub mod dumps;
 pub mod launches;
 pub mod logs;
+#[cfg(feature = "cli")]
+pub(crate) mod pull_request;
 pub mod report;
 pub mod rules;
 pub mod runs;
