@@ -39,6 +39,9 @@ pub(super) struct CompareArguments {
     /// How to report.
     #[arg(long, value_enum, default_value = "text")]
     format: CompareFormat,
+    /// Give up on a check beyond this many states (20,000,000 if not given).
+    #[arg(long)]
+    max_states: Option<u64>,
     /// Checks run at the same time; the number of cores if not given.
     #[arg(long)]
     jobs: Option<NonZero<usize>>,
@@ -200,7 +203,8 @@ impl CompareArguments {
 
     /// Searches every check of a revision. Returns what is wrong with the others, too.
     fn search(&self, revision: &Revision) -> (Vec<CheckSeen>, Vec<String>) {
-        let options = Options::telling(Detail::Reason);
+        let mut options = Options::telling(Detail::Reason);
+        options.bounds.states = self.max_states.unwrap_or(options.bounds.states);
         let jobs: Vec<(&Spec, &Check)> = revision
             .specs
             .iter()

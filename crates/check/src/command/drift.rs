@@ -11,7 +11,7 @@ use super::formats::line_of;
 use super::git::{ChangedFile, Git, GitError, Hunk};
 use super::output;
 use crate::pull_request::{Annotation, QUOTE, Severity, Spot, github, sarif};
-use crate::spec::{self, Anchor};
+use crate::spec::Anchor;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct DriftArguments {
@@ -42,22 +42,15 @@ enum DriftFormat {
 
 impl DriftArguments {
     pub(super) fn run(&self) -> u8 {
-        let (files, bad) = spec::spec_files(&self.paths);
-        if let Some(error) = bad.first() {
-            return output::bad(error);
-        }
         if !self.repo.is_dir() {
             let message = format!("no folder {} (--repo)", self.repo.display());
             return output::bad(&MietteDiagnostic::new(message));
         }
-        let mut anchors: Vec<Anchor> = Vec::new();
-        for path in &files {
-            match spec::load(path) {
-                // What several specs load quotes for all of them.
-                Ok(spec) => anchors.extend(spec.anchors),
-                Err(error) => return output::bad(&error),
-            }
+        let (specs, bad) = super::load_each(&self.paths);
+        if let Some(error) = bad.first() {
+            return output::bad(error);
         }
+        let mut anchors: Vec<Anchor> = specs.into_iter().flat_map(|spec| spec.anchors).collect();
         let found = match &self.diff {
             None => Ok(anchors.iter().filter_map(|anchor| self.drifted(anchor)).collect()),
             Some(base) => self.touched(base, &mut anchors),

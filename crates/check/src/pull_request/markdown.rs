@@ -62,6 +62,11 @@ fn plain(text: &str) -> String {
     out
 }
 
+/// A text in HTML, in which nothing else has a meaning.
+fn html(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace(['\n', '\r'], " ")
+}
+
 /// A text between fences that it does not have.
 fn fenced(text: &str) -> String {
     let mut fence = "```".to_owned();
@@ -87,7 +92,7 @@ fn line(OnlyHere { check, verdict, .. }: &OnlyHere) -> String {
 
 fn details(Counted { check, found, expected, report }: &Counted) -> String {
     let stated = if *expected { ", as stated" } else { "" };
-    let title = format!("{}: {}{stated}", named(check), found.rule);
+    let title = html(&format!("{}, {:?}: {}{stated}", check.file, check.name, found.rule));
     format!(
         "<details><summary>{title}</summary>\n\n{}\n\n{}\n</details>\n\n",
         plain(&found.sentence),
@@ -172,6 +177,6 @@ mod tests {
         let shown = comment.matches("<details>").count();
         assert!(shown > 5 && comment.contains(&format!("{} more did not fit", 40 - shown)), "{shown}");
         assert_eq!(comment.matches("````text").count(), shown);
-        assert!(comment.contains("\"&lt;b&gt; \\| 0\"") && comment.contains("last"));
+        assert!(comment.contains("a.star, \"&lt;b&gt; | 0\": WIN-2") && comment.contains("last"));
     }
 }
