@@ -85,8 +85,8 @@ fn junit_has_a_case_for_each_check_and_nothing_is_skipped() {
             TestCaseStatus::Success { .. } => ("passed", String::new(), String::new()),
             TestCaseStatus::NonSuccess { kind, ty, description, .. } => {
                 let kind = if *kind == NonSuccessKind::Failure { "failure" } else { "error" };
-                let told = description.as_ref().map(ToString::to_string).unwrap_or_default();
-                (kind, ty.as_ref().map(ToString::to_string).unwrap_or_default(), told)
+                let told = description.as_ref().map_or("", |text| text.as_str()).to_owned();
+                (kind, ty.as_ref().map_or("", |text| text.as_str()).to_owned(), told)
             }
             TestCaseStatus::Skipped { .. } => panic!("{name} is skipped"),
         }

@@ -85,8 +85,10 @@ impl Drop for Scratch {
 impl Revision {
     /// The specs of a folder or file.
     fn at(path: &Path) -> Self {
+        // Reports name whole paths then, of which the root can be told from a part of a name.
+        let path = &std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let root = if path.is_file() { path.parent().unwrap_or(path) } else { path };
-        let (specs, bad) = super::load_each(&[path.to_owned()]);
+        let (specs, bad) = super::load_each(std::slice::from_ref(path));
         Self { root: root.to_owned(), specs, bad }
     }
 
@@ -96,9 +98,11 @@ impl Revision {
         let written =
             |error: std::io::Error| GitError::Refused(format!("cannot write {}: {error}", into.display()));
         std::fs::create_dir(into).map_err(written)?;
-        let root = git.specs_of(&revision, into)?;
+        // As locations name it: without `.` and empty parts.
+        let plain = |path: PathBuf| path.components().collect::<PathBuf>();
+        let root = plain(git.specs_of(&revision, into)?);
         let paths: Vec<PathBuf> =
-            paths.iter().map(|path| root.join(path)).filter(|path| path.exists()).collect();
+            paths.iter().map(|path| plain(root.join(path))).filter(|path| path.exists()).collect();
         let (specs, bad) = super::load_each(&paths);
         Ok(Self { root, specs, bad })
     }

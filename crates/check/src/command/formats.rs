@@ -110,7 +110,7 @@ pub(super) fn bad(error: &SpecError) -> TestCase {
         ending: Ending::Bad,
         rule: BAD_SPEC.to_owned(),
         summary: format!("{error}{help}"),
-        report: error.drawn(),
+        report: error.drawn().trim_matches('\n').to_owned(),
         related: Vec::new(),
         milliseconds: 0,
     }
