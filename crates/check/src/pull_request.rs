@@ -62,7 +62,7 @@ pub(crate) struct Annotation {
     pub severity: Severity,
     /// The rule that is broken, or what else this is about: [`UNKNOWN`], [`BAD_SPEC`], [`QUOTE`].
     pub rule: String,
-    /// One line.
+    /// One line that says what is wrong.
     pub title: String,
     /// All that is to be said.
     pub message: String,
@@ -86,7 +86,7 @@ pub(crate) const NOT_AS_STATED: &str = "not-as-stated";
 pub(crate) enum Ending {
     /// It is as stated.
     Passed,
-    /// It is not.
+    /// It is not as stated.
     Failed,
     /// A bound was hit, or too little was recorded. It is no pass.
     Unknown,
@@ -101,13 +101,13 @@ pub(crate) struct TestCase {
     pub file: String,
     /// The name of the check.
     pub name: String,
-    /// How it ended.
+    /// Whether it is as stated.
     pub ending: Ending,
     /// The rule that is broken, or what else there is to say; as in [`Annotation`].
     pub rule: String,
     /// One line that says what is wrong, if anything is.
     pub summary: String,
-    /// The text report.
+    /// All that the text report says.
     pub report: String,
     /// Where it is shown.
     pub at: Spot,

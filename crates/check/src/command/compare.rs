@@ -36,7 +36,7 @@ pub(super) struct CompareArguments {
     /// Take revisions of the git repository in which this folder lies.
     #[arg(long, value_name = "DIR")]
     repo: Option<PathBuf>,
-    /// How to report.
+    /// How the result is printed.
     #[arg(long, value_enum, default_value = "text")]
     format: CompareFormat,
     /// Give up on a check beyond this many states (20,000,000 if not given).
@@ -49,7 +49,7 @@ pub(super) struct CompareArguments {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum CompareFormat {
-    /// Text for people.
+    /// Text that people read.
     Text,
     /// A comment of a pull request.
     Markdown,

@@ -22,7 +22,7 @@ pub(super) struct DriftArguments {
     /// did not change with them. Counts from the last commit that the two have in common.
     #[arg(long, value_name = "REVISION")]
     diff: Option<String>,
-    /// How to report.
+    /// How the result is printed.
     #[arg(long, value_enum, default_value = "text")]
     format: DriftFormat,
     /// Spec files or folders.
@@ -32,7 +32,7 @@ pub(super) struct DriftArguments {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum DriftFormat {
-    /// Text for people.
+    /// Text that people read.
     Text,
     /// Annotations of GitHub Actions.
     Github,

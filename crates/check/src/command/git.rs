@@ -26,12 +26,12 @@ pub(super) struct Git {
 /// Why git did not answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GitError {
-    /// There is none.
+    /// There is no git to start.
     #[error(
         "git cannot be started ({0}), and this command reads revisions with it; install git, or compare two folders"
     )]
     Missing(#[source] std::io::Error),
-    /// It said no.
+    /// It ran and said no.
     #[error("{0}")]
     Refused(String),
 }
@@ -51,9 +51,9 @@ impl GitError {
 /// the place behind the first line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hunk {
-    /// Before the change.
+    /// Those before the change.
     pub old: (u32, u32),
-    /// After it.
+    /// Those after the change.
     pub new: (u32, u32),
 }
 

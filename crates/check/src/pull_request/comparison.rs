@@ -136,7 +136,7 @@ pub(crate) struct Moved<T> {
     pub what: String,
     /// What it was; none where this was not explored.
     pub old: Option<T>,
-    /// What it is.
+    /// What it is now.
     pub new: Option<T>,
     /// Rank counts, parameters and platforms.
     pub settings: Vec<String>,
@@ -148,7 +148,7 @@ pub(crate) struct Counted {
     /// The check that it is about.
     #[serde(flatten)]
     pub check: CheckName,
-    /// What it shows.
+    /// The rule, and how it is broken.
     #[serde(flatten)]
     pub found: FoundIn,
     /// Whether the check is as it states.
@@ -160,7 +160,7 @@ pub(crate) struct Counted {
 /// A check that is there in one revision only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct OnlyHere {
-    /// The check.
+    /// Which check that is.
     #[serde(flatten)]
     pub check: CheckName,
     /// Its verdict, or verdicts.
@@ -191,7 +191,7 @@ pub(crate) struct Comparison {
     pub worse: Vec<OnlyHere>,
     /// Changed checks that a bound cut in the new revision.
     pub unknown: Vec<CheckName>,
-    /// Verdicts that changed.
+    /// Verdicts that are not what they were.
     pub verdicts: Vec<Moved<String>>,
     /// Counterexamples that are new.
     pub new_counterexamples: Vec<Counted>,
@@ -203,7 +203,7 @@ pub(crate) struct Comparison {
     pub removed: Vec<OnlyHere>,
     /// Spec files that have another name.
     pub renamed: Vec<Renamed>,
-    /// Costs that moved.
+    /// Costs that are not what they were.
     pub costs: Vec<Moved<i64>>,
     /// What could not be read or evaluated in the old revision.
     pub bad_before: Vec<String>,

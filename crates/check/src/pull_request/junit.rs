@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use super::{Ending, TestCase};
 
-/// The document.
+/// Returns the whole document.
 #[must_use]
 pub(crate) fn junit(cases: &[TestCase]) -> String {
     let mut suites: BTreeMap<&str, Vec<&TestCase>> = BTreeMap::new();

@@ -100,7 +100,7 @@ fn details(Counted { check, found, expected, report }: &Counted) -> String {
     )
 }
 
-/// The comment.
+/// Returns the comment as Markdown.
 #[must_use]
 pub(crate) fn markdown(comparison: &Comparison) -> String {
     let Comparison { worse, unknown, verdicts, new_counterexamples, added, removed, costs, .. } = comparison;
