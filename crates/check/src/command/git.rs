@@ -185,7 +185,7 @@ impl Git {
                 Some(b'R' | b'C') => ChangedFile { old: next(), new: next() },
                 Some(b'A') => ChangedFile { old: None, new: next() },
                 Some(b'D') => ChangedFile { old: next(), new: None },
-                _ => {
+                Some(_) | None => {
                     let path = next();
                     ChangedFile { old: path.clone(), new: path }
                 }
