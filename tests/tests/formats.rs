@@ -18,7 +18,13 @@ fn schema() -> &'static Validator {
     static SCHEMA: OnceLock<Validator> = OnceLock::new();
     SCHEMA.get_or_init(|| {
         let text = fs::read_to_string(enter().join("tests/schemas/sarif-2.1.0.json")).expect("it is there");
-        let schema: Value = serde_json::from_str(&text).expect("it is JSON");
+        let mut schema: Value = serde_json::from_str(&text).expect("it is JSON");
+        // The pattern of a language's name, which nothing here gives, has a bracket too many for a regular expression.
+        for owner in ["run", "toolComponent"] {
+            let language = schema.pointer_mut(&format!("/definitions/{owner}/properties/language"));
+            let language = language.and_then(Value::as_object_mut);
+            language.and_then(|language| language.remove("pattern")).expect("the schema has the pattern");
+        }
         jsonschema::draft7::new(&schema).expect("it is a schema")
     })
 }

@@ -83,7 +83,7 @@ pub(crate) const NOT_AS_STATED: &str = "not-as-stated";
 
 /// How something that was tested ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum CaseEnd {
     /// It is as stated.
     Passed,
     /// It is not as stated.
@@ -102,7 +102,7 @@ pub(crate) struct TestCase {
     /// The name of the check.
     pub name: String,
     /// Whether it is as stated.
-    pub ending: Ending,
+    pub ending: CaseEnd,
     /// The rule that is broken, or what else there is to say; as in [`Annotation`].
     pub rule: String,
     /// One line that says what is wrong, if anything is.
@@ -121,9 +121,9 @@ impl TestCase {
     /// What a pull request shows of it; nothing where it is as stated.
     pub(crate) fn annotation(&self) -> Option<Annotation> {
         let severity = match self.ending {
-            Ending::Passed => return None,
-            Ending::Failed | Ending::Bad => Severity::Error,
-            Ending::Unknown => Severity::Warning,
+            CaseEnd::Passed => return None,
+            CaseEnd::Failed | CaseEnd::Bad => Severity::Error,
+            CaseEnd::Unknown => Severity::Warning,
         };
         Some(Annotation {
             severity,

@@ -17,7 +17,7 @@ use crate::device::seen::add_seen;
 use crate::dumps::{holds_dumps, judge_dumps};
 use crate::launches::judge::JudgedJob;
 use crate::logs::{holds_logs, judge_logs};
-use crate::pull_request::{Ending, TestCase, annotations, github, junit, sarif};
+use crate::pull_request::{CaseEnd, TestCase, annotations, github, junit, sarif};
 use crate::runs::judge::{self, Judged};
 use crate::search::{Bounds, Detail, Explained, Explored, Options, Verdict, search};
 use crate::spec::{Anchor, Spec, SpecError};
@@ -491,7 +491,7 @@ impl Conclusion {
     }
 }
 
-impl From<Conclusion> for Ending {
+impl From<Conclusion> for CaseEnd {
     fn from(conclusion: Conclusion) -> Self {
         match conclusion {
             Conclusion::AsStated => Self::Passed,
@@ -502,7 +502,7 @@ impl From<Conclusion> for Ending {
 }
 
 /// How a check ended.
-pub(super) fn ending(explained: &Explained) -> Ending {
+pub(super) fn ending(explained: &Explained) -> CaseEnd {
     Conclusion::of(explained).into()
 }
 

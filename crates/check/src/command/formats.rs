@@ -7,7 +7,7 @@ use std::path::Path;
 use miette::Diagnostic as _;
 
 use crate::launches::judge::JudgedJob;
-use crate::pull_request::{BAD_SPEC, Ending, NOT_AS_STATED, Spot, TestCase, UNKNOWN};
+use crate::pull_request::{BAD_SPEC, CaseEnd, NOT_AS_STATED, Spot, TestCase, UNKNOWN};
 use crate::runs::judge::Judged;
 use crate::search::Explained;
 use crate::spec::{Anchor, SpecError};
@@ -32,18 +32,18 @@ fn quoted(anchors: &[Anchor], repo: &Path) -> Vec<(Spot, String)> {
 }
 
 /// A check that ended like this.
-pub(super) fn check(explained: &Explained, ending: Ending, anchors: &[Anchor], repo: &Path) -> TestCase {
+pub(super) fn check(explained: &Explained, ending: CaseEnd, anchors: &[Anchor], repo: &Path) -> TestCase {
     let stated = Spot::new(&explained.file, Some(explained.line));
     let shown = explained.counterexample.as_ref();
     let broken = shown.map(|shown| &shown.broken);
     let first = broken.and_then(|broken| broken.ops.first());
     let at = first.map_or_else(|| stated.clone(), |op| Spot::new(&op.loc.file, Some(op.loc.line)));
     let (rule, summary) = match ending {
-        Ending::Unknown => {
+        CaseEnd::Unknown => {
             let cut = explained.cut().next();
             (UNKNOWN, cut.map_or_else(String::new, |(run, bound)| format!("{}: {bound}", run.setting())))
         }
-        Ending::Passed | Ending::Failed | Ending::Bad => {
+        CaseEnd::Passed | CaseEnd::Failed | CaseEnd::Bad => {
             let rule = explained.run().verdict.primary();
             let found = || rule.map(|rule| format!("fails {rule}, and the check states nothing"));
             let why = explained.unexpected.clone().or_else(found).unwrap_or_default();
@@ -71,8 +71,8 @@ pub(super) fn check(explained: &Explained, ending: Ending, anchors: &[Anchor], r
 }
 
 /// A run or a job: its report begins with what there is to say.
-fn ran(folder: String, ending: Ending, rule: Option<&'static str>, report: String) -> TestCase {
-    let other = if ending == Ending::Unknown { UNKNOWN } else { NOT_AS_STATED };
+fn ran(folder: String, ending: CaseEnd, rule: Option<&'static str>, report: String) -> TestCase {
+    let other = if ending == CaseEnd::Unknown { UNKNOWN } else { NOT_AS_STATED };
     TestCase {
         at: Spot::new(&folder, None),
         name: folder.clone(),
@@ -87,14 +87,14 @@ fn ran(folder: String, ending: Ending, rule: Option<&'static str>, report: Strin
 }
 
 /// A recorded run that ended like this.
-pub(super) fn recording(run: &Judged, ending: Ending) -> TestCase {
+pub(super) fn recording(run: &Judged, ending: CaseEnd) -> TestCase {
     let folder = run.recording.folder.display().to_string();
     let rule = run.findings.first().map(|finding| finding.rule.id());
     ran(folder, ending, rule, runs::report::text(run))
 }
 
 /// A job that ended like this.
-pub(super) fn job(job: &JudgedJob, ending: Ending) -> TestCase {
+pub(super) fn job(job: &JudgedJob, ending: CaseEnd) -> TestCase {
     let rule = job.rules().first().map(|rule| rule.id());
     ran(job.job.source.display().to_string(), ending, rule, launches::report::text(job))
 }
@@ -107,7 +107,7 @@ pub(super) fn bad(error: &SpecError) -> TestCase {
         at: Spot { line: error.loc().map(|loc| loc.line), ..Spot::new(&file, None) },
         file,
         name: "bad spec".to_owned(),
-        ending: Ending::Bad,
+        ending: CaseEnd::Bad,
         rule: BAD_SPEC.to_owned(),
         summary: format!("{error}{help}"),
         report: error.drawn().trim_matches('\n').to_owned(),

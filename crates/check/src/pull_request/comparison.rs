@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::Ending;
+use super::CaseEnd;
 use crate::report;
 use crate::search::{Asked, Explained, Explored, Verdict};
 
@@ -18,7 +18,7 @@ pub(crate) const COMPARISON_SCHEMA_VERSION: u32 = 1;
 
 /// What is compared of an exploration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Ran {
+struct RunSeen {
     verdict: String,
     costs: BTreeMap<String, i64>,
 }
@@ -58,16 +58,16 @@ pub(crate) struct CheckSeen {
     /// The name of the check.
     pub name: String,
     digest: String,
-    ending: Ending,
+    ending: CaseEnd,
     /// By rank count, parameters and platform.
-    runs: BTreeMap<String, Ran>,
+    runs: BTreeMap<String, RunSeen>,
     found: Option<FoundIn>,
     report: String,
 }
 
 impl CheckSeen {
     /// What is compared of a check, with paths from this root on.
-    pub(crate) fn of(explained: &Explained, ending: Ending, file: String, root: &str) -> Self {
+    pub(crate) fn of(explained: &Explained, ending: CaseEnd, file: String, root: &str) -> Self {
         let told = |text: &str| text.replace(&format!("{root}/"), "");
         let runs = explained.runs.iter().chain(&explained.elsewhere);
         let shown = explained.counterexample.as_ref();
@@ -96,7 +96,7 @@ impl CheckSeen {
     }
 }
 
-fn ran(explained: &Explained, run: &Explored) -> (String, Ran) {
+fn ran(explained: &Explained, run: &Explored) -> (String, RunSeen) {
     let verdict = match (&run.verdict, explained.asked) {
         (Verdict::Unknown(bound), _) => format!("unknown ({bound})"),
         (_, Asked::SameOperations) if explained.unexpected.is_none() => "same".to_owned(),
@@ -108,7 +108,7 @@ fn ran(explained: &Explained, run: &Explored) -> (String, Ran) {
         }
     };
     let costs = report::costs(run);
-    (format!("{}, NCCL {}", run.setting(), run.platform.name()), Ran { verdict, costs })
+    (format!("{}, NCCL {}", run.setting(), run.platform.name()), RunSeen { verdict, costs })
 }
 
 /// Which check something is about.
@@ -144,7 +144,7 @@ pub(crate) struct Moved<T> {
 
 /// A counterexample that is there in one revision only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Counted {
+pub(crate) struct CounterexampleSeen {
     /// The check that it is about.
     #[serde(flatten)]
     pub check: CheckName,
@@ -194,9 +194,9 @@ pub(crate) struct Comparison {
     /// Verdicts that are not what they were.
     pub verdicts: Vec<Moved<String>>,
     /// Counterexamples that are new.
-    pub new_counterexamples: Vec<Counted>,
+    pub new_counterexamples: Vec<CounterexampleSeen>,
     /// Counterexamples that are gone.
-    pub gone_counterexamples: Vec<Counted>,
+    pub gone_counterexamples: Vec<CounterexampleSeen>,
     /// Checks that are new.
     pub added: Vec<OnlyHere>,
     /// Checks that are gone.
@@ -265,7 +265,7 @@ impl Comparison {
         for moved in &self.verdicts {
             let _ = writeln!(out, "verdict  {}", moved.words());
         }
-        for Counted { check, found, .. } in &self.gone_counterexamples {
+        for CounterexampleSeen { check, found, .. } in &self.gone_counterexamples {
             let _ = writeln!(out, "gone     {check}  {}: {}", found.rule, found.sentence);
         }
         for OnlyHere { check, verdict, .. } in &self.added {
@@ -280,7 +280,7 @@ impl Comparison {
         for moved in &self.costs {
             let _ = writeln!(out, "cost     {}", moved.words());
         }
-        for Counted { report, .. } in &self.new_counterexamples {
+        for CounterexampleSeen { report, .. } in &self.new_counterexamples {
             let _ = writeln!(out, "\nnew      {}", report.replace('\n', "\n         "));
         }
         out.push_str(&self.summary());
@@ -350,12 +350,12 @@ pub(crate) fn compare(old: &[CheckSeen], new: &[CheckSeen]) -> Comparison {
 }
 
 fn only_here(seen: &CheckSeen) -> OnlyHere {
-    OnlyHere { check: seen.check(), verdict: seen.verdicts(), expected: seen.ending == Ending::Passed }
+    OnlyHere { check: seen.check(), verdict: seen.verdicts(), expected: seen.ending == CaseEnd::Passed }
 }
 
-fn counted(seen: &CheckSeen) -> Option<Counted> {
-    let (check, expected, report) = (seen.check(), seen.ending == Ending::Passed, seen.report.clone());
-    seen.found.clone().map(|found| Counted { check, found, expected, report })
+fn counted(seen: &CheckSeen) -> Option<CounterexampleSeen> {
+    let (check, expected, report) = (seen.check(), seen.ending == CaseEnd::Passed, seen.report.clone());
+    seen.found.clone().map(|found| CounterexampleSeen { check, found, expected, report })
 }
 
 impl Comparison {
@@ -367,9 +367,9 @@ impl Comparison {
             (_, None) => false,
         };
         match new.ending {
-            Ending::Passed => {}
-            Ending::Unknown => self.unknown.push(new.check()),
-            Ending::Failed | Ending::Bad => {
+            CaseEnd::Passed => {}
+            CaseEnd::Unknown => self.unknown.push(new.check()),
+            CaseEnd::Failed | CaseEnd::Bad => {
                 if old.is_none_or(|old| old.ending != new.ending || another(old)) {
                     self.worse.push(only_here(new));
                 }
@@ -387,7 +387,7 @@ impl Comparison {
         let settings: BTreeSet<&String> = old.runs.keys().chain(new.runs.keys()).collect();
         for setting in settings {
             let (before, now) = (old.runs.get(setting), new.runs.get(setting));
-            let verdict = |run: Option<&Ran>| run.map(|run| run.verdict.clone());
+            let verdict = |run: Option<&RunSeen>| run.map(|run| run.verdict.clone());
             add(&mut self.verdicts, new.check(), "verdict", (verdict(before), verdict(now)), setting);
             // What was not explored on one side has no costs to compare.
             let Some((before, now)) = before.zip(now) else { continue };

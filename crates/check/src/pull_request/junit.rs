@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{Ending, TestCase};
+use super::{CaseEnd, TestCase};
 
 /// Returns the whole document.
 #[must_use]
@@ -30,13 +30,13 @@ pub(crate) fn junit(cases: &[TestCase]) -> String {
 }
 
 fn counts(cases: &[&TestCase]) -> String {
-    let count = |wanted: &[Ending]| cases.iter().filter(|case| wanted.contains(&case.ending)).count();
+    let count = |wanted: &[CaseEnd]| cases.iter().filter(|case| wanted.contains(&case.ending)).count();
     let milliseconds: u64 = cases.iter().map(|case| case.milliseconds).sum();
     format!(
         "tests=\"{}\" failures=\"{}\" errors=\"{}\" time=\"{}\"",
         cases.len(),
-        count(&[Ending::Failed]),
-        count(&[Ending::Unknown, Ending::Bad]),
+        count(&[CaseEnd::Failed]),
+        count(&[CaseEnd::Unknown, CaseEnd::Bad]),
         seconds(milliseconds)
     )
 }
@@ -50,12 +50,12 @@ fn testcase(out: &mut String, case: &TestCase) {
     let (name, file, time) = (escaped(name), escaped(file), seconds(*milliseconds));
     let _ = write!(out, "    <testcase name=\"{name}\" classname=\"{file}\" time=\"{time}\"");
     let element = match ending {
-        Ending::Passed => {
+        CaseEnd::Passed => {
             out.push_str("/>\n");
             return;
         }
-        Ending::Failed => "failure",
-        Ending::Unknown | Ending::Bad => "error",
+        CaseEnd::Failed => "failure",
+        CaseEnd::Unknown | CaseEnd::Bad => "error",
     };
     let (rule, summary, report) = (escaped(rule), escaped(summary), escaped(report));
     let _ = writeln!(out, ">");

@@ -2,7 +2,7 @@
 //!
 //! Not here: what is compared.
 
-use super::comparison::{CheckName, Comparison, Counted, Moved, OnlyHere, Renamed, side};
+use super::comparison::{CheckName, Comparison, CounterexampleSeen, Moved, OnlyHere, Renamed, side};
 
 /// How long a comment may be, in characters. GitHub takes 65,536.
 const MOST_CHARACTERS: usize = 60_000;
@@ -90,7 +90,7 @@ fn line(OnlyHere { check, verdict, .. }: &OnlyHere) -> String {
     format!("- {}: {}\n", named(check), plain(verdict))
 }
 
-fn details(Counted { check, found, expected, report }: &Counted) -> String {
+fn details(CounterexampleSeen { check, found, expected, report }: &CounterexampleSeen) -> String {
     let stated = if *expected { ", as stated" } else { "" };
     let title = html(&format!("{}, {:?}: {}{stated}", check.file, check.name, found.rule));
     format!(
@@ -122,7 +122,7 @@ pub(crate) fn markdown(comparison: &Comparison) -> String {
         unknown.iter().map(|check| format!("- {}\n", named(check))),
     );
     // What is unexpected is read first.
-    let (stated, other): (Vec<&Counted>, Vec<&Counted>) =
+    let (stated, other): (Vec<&CounterexampleSeen>, Vec<&CounterexampleSeen>) =
         new_counterexamples.iter().partition(|counted| counted.expected);
     let table = |what: &str| {
         format!("\n**{what}**\n\n| check | what | before | now | where |\n| --- | --- | --- | --- | --- |\n")
@@ -130,7 +130,7 @@ pub(crate) fn markdown(comparison: &Comparison) -> String {
     out.section(&table("Verdicts that changed"), verdicts.iter().map(row));
     out.section("\n**New counterexamples**\n\n", other.into_iter().chain(stated).map(details));
     out.section(&table("Costs that moved"), costs.iter().map(row));
-    let gone = comparison.gone_counterexamples.iter().map(|Counted { check, found, .. }| {
+    let gone = comparison.gone_counterexamples.iter().map(|CounterexampleSeen { check, found, .. }| {
         format!("- {}: {}, {}\n", named(check), found.rule, plain(&found.sentence))
     });
     out.section("\n**Counterexamples that are gone**\n\n", gone);
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_comment_is_never_too_long_and_says_what_it_leaves_out() {
-        let counted = |nth: usize| Counted {
+        let counted = |nth: usize| CounterexampleSeen {
             check: CheckName { file: "a.star".to_owned(), name: format!("<b> | {nth}") },
             found: FoundIn { rule: "WIN-2", sentence: "x".to_owned() },
             expected: nth > 0,
