@@ -118,7 +118,7 @@ impl DriftArguments {
         anchors.dedup();
         let mut found = Vec::new();
         for anchor in anchors.iter().filter(|anchor| !spec_changed(anchor)) {
-            let path = git.from_top(Path::new(&anchor.path));
+            let path = git.below_top(Path::new(&anchor.path));
             if let Some(file) = changed.iter().find(|file| file.old.as_ref() == Some(&path)) {
                 let before = git.text(&base, &path)?;
                 let hunks = git.hunks(&base, file)?;

@@ -116,7 +116,7 @@ impl Git {
     }
 
     /// A path below the folder, from the root of the work tree.
-    pub(super) fn from_top(&self, below: &Path) -> PathBuf {
+    pub(super) fn below_top(&self, below: &Path) -> PathBuf {
         self.prefix.join(below)
     }
 
