@@ -6,12 +6,15 @@
 
 pub mod again;
 mod check;
+mod compare;
 mod conform;
 mod contract;
 mod diff;
 mod doctor;
 mod drift;
 mod explain;
+mod formats;
+mod git;
 mod gpus;
 mod observe;
 mod output;
@@ -46,6 +49,8 @@ enum Command {
     Check(check::CheckArguments),
     /// Write pages that people look at: an index, and a page for each finding of specs, recorded runs and dumps.
     Report(report::ReportArguments),
+    /// Tell how the checks of one revision, or folder, differ from those of another: for a pull request.
+    Compare(compare::CompareArguments),
     /// Tell where a recorded run leaves the program of a spec.
     Conform(conform::ConformArguments),
     /// Write a recorded run, or dumps of one, as a timeline, with what is found in it, for Perfetto.
@@ -89,6 +94,7 @@ impl Command {
         match self {
             Self::Check(arguments) => arguments.run(),
             Self::Report(arguments) => arguments.run(),
+            Self::Compare(arguments) => arguments.run(),
             Self::Conform(arguments) => arguments.run(),
             Self::Timeline(arguments) => arguments.run(),
             Self::Replay(arguments) => arguments.run(),

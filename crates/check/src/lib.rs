@@ -23,6 +23,8 @@ pub mod launches;
 pub mod logs;
 #[cfg(feature = "cli")]
 pub mod page;
+#[cfg(feature = "cli")]
+pub(crate) mod pull_request;
 pub mod report;
 pub mod rules;
 pub mod runs;

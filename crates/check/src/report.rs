@@ -7,6 +7,8 @@
 mod json;
 mod text;
 
+#[cfg(feature = "cli")]
+pub(crate) use json::costs;
 pub use json::{JsonReport, SCHEMA_VERSION, json};
 #[cfg(feature = "cli")]
 pub(crate) use text::ends;

@@ -2,7 +2,7 @@
 //!
 //! Not here: the search ([`crate::search`]), and what reports look like ([`crate::report`]).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,14 +10,15 @@ use std::time::Duration;
 use clap::ValueEnum;
 use rankcheck_model::{Platform, Rule};
 
-use super::output;
 use super::search::search_each;
+use super::{formats, output};
 use crate::dumps::{holds_dumps, judge_dumps};
 use crate::launches::judge::JudgedJob;
 use crate::logs::{holds_logs, judge_logs};
+use crate::pull_request::{CaseEnd, TestCase, annotations, github, junit, sarif};
 use crate::runs::judge::{self, Judged};
 use crate::search::{Bounds, Detail, Explained, Explored, KeptOfRun, Options, Verdict};
-use crate::spec::{Spec, SpecError};
+use crate::spec::{Anchor, Spec, SpecError};
 use crate::together::{JointAnswer, Together, together};
 use crate::trace::Trace;
 use crate::{launches, report, runs};
@@ -30,6 +31,10 @@ pub(super) struct CheckArguments {
     /// How to report.
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
+    /// With --format sarif or github: the folder of the repository that the specs quote with code(…). Annotations lead to
+    /// its lines.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    repo: PathBuf,
     /// Check on this NCCL version only: 2.27.7, 2.28.9 or 2.30.7.
     #[arg(long)]
     platform: Option<Platform>,
@@ -93,6 +98,12 @@ enum Format {
     Text,
     /// For tools; see docs/json-report.md.
     Json,
+    /// Test cases, as JUnit's XML.
+    Junit,
+    /// SARIF 2.1.0, for code scanning.
+    Sarif,
+    /// Annotations of GitHub Actions.
+    Github,
 }
 
 /// Reads a number of bytes: `8589934592`, `8G`, `8GiB`.
@@ -137,6 +148,8 @@ struct Searched {
     explained: Vec<Explained>,
     /// What is wrong with files that could not be read and programs that could not be evaluated.
     bad: Vec<SpecError>,
+    /// The lines of code that each spec file quotes.
+    quotes: BTreeMap<String, Vec<Anchor>>,
 }
 
 impl Searched {
@@ -259,7 +272,7 @@ impl CheckArguments {
         // A library has no checks of its own; it is checked through whoever loads it.
         if specs.iter().all(|spec| spec.checks.is_empty()) {
             if !bad.is_empty() {
-                return Ok(Searched { explained: Vec::new(), bad });
+                return Ok(Searched { bad, ..Searched::default() });
             }
             let why = "none of these files has a check; say check(name, program, expect = …) in one of them";
             return Err(output::usage(why));
@@ -275,7 +288,8 @@ impl CheckArguments {
         let options = self.options().map_err(output::usage)?;
         let (explained, wrong) = search_each(&jobs, &options, self.jobs);
         bad.extend(wrong);
-        Ok(Searched { explained, bad })
+        let quotes = specs.iter().map(|spec| (spec.path.clone(), spec.anchors.clone())).collect();
+        Ok(Searched { explained, bad, quotes })
     }
 
     fn options(&self) -> Result<Options, &'static str> {
@@ -313,7 +327,7 @@ impl CheckArguments {
     }
 
     /// Prints what came out, and writes the traces.
-    fn print(&self, Searched { explained: all, bad }: Searched, judged: &JudgedRuns) -> u8 {
+    fn print(&self, Searched { explained: all, bad, quotes }: Searched, judged: &JudgedRuns) -> u8 {
         let mut count = Count { bad: bad.len(), ..Count::default() };
         for explained in &all {
             let conclusion = Conclusion::of(explained);
@@ -356,6 +370,7 @@ impl CheckArguments {
         for error in &bad {
             output::bad(error);
         }
+        let cases = || self.cases(&all, &quotes, judged, &bad);
         match self.format {
             Format::Text => {
                 // Where nothing could be judged, what is wrong says it all.
@@ -371,8 +386,37 @@ impl CheckArguments {
                     Err(error) => return output::usage(error),
                 }
             }
+            Format::Junit => output::line(junit(&cases())),
+            Format::Github => {
+                output::lines(github(&annotations(&cases())));
+                output::line(count.summary());
+            }
+            Format::Sarif => {
+                match serde_json::to_string_pretty(&sarif(&annotations(&cases()), count.exit_code())) {
+                    Ok(text) => output::line(text),
+                    Err(error) => return output::usage(error),
+                }
+            }
         }
         count.exit_code()
+    }
+
+    /// What was checked, as test cases.
+    fn cases(
+        &self,
+        all: &[Explained],
+        quotes: &BTreeMap<String, Vec<Anchor>>,
+        judged: &JudgedRuns,
+        bad: &[SpecError],
+    ) -> Vec<TestCase> {
+        let check = |explained: &Explained| {
+            let quotes = quotes.get(&explained.file).map_or(&[][..], Vec::as_slice);
+            formats::check(explained, ending(explained), quotes, &self.repo)
+        };
+        let recording = |run| formats::recording(run, Conclusion::of_run(run).into());
+        let job = |job: &JudgedJob| formats::job(job, Conclusion::of_verdict(job.verdict).into());
+        let checks = all.iter().map(check).chain(judged.recordings.iter().map(recording));
+        checks.chain(judged.jobs.iter().map(job)).chain(bad.iter().map(formats::bad)).collect()
     }
 
     fn shows(&self, conclusion: Conclusion) -> bool {
@@ -416,6 +460,21 @@ impl Conclusion {
             judge::RunVerdict::Unknown => Self::Unknown,
         }
     }
+}
+
+impl From<Conclusion> for CaseEnd {
+    fn from(conclusion: Conclusion) -> Self {
+        match conclusion {
+            Conclusion::AsStated => Self::Passed,
+            Conclusion::Otherwise => Self::Failed,
+            Conclusion::Unknown => Self::Unknown,
+        }
+    }
+}
+
+/// How a check ended.
+pub(super) fn ending(explained: &Explained) -> CaseEnd {
+    Conclusion::of(explained).into()
 }
 
 /// How many checks and recorded runs are as they should be.

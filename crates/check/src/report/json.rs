@@ -201,7 +201,8 @@ fn outcome_entry(PredictedEnd { outcome, decided_by, basis }: &PredictedEnd) -> 
     }
 }
 
-fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
+/// What a run costs, by the names that specs use.
+pub(crate) fn costs(run: &Explored) -> BTreeMap<String, i64> {
     let names = [
         "communicators",
         "registrations",
@@ -214,6 +215,10 @@ fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
     let mut costs: BTreeMap<String, i64> =
         names.iter().filter_map(|name| Some(((*name).to_owned(), run.cost(name)?))).collect();
     costs.extend(run.measured.clone());
+    costs
+}
+
+fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
     let assumptions = explained.assumed.iter().map(|Assumed { assumption, without }| AssumptionEntry {
         assumption: assumption.text(),
         without: without.word(),
@@ -242,7 +247,7 @@ fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
         waived: run.waived.iter().map(|(rule, reason)| (rule.id(), reason.clone())).collect(),
         outcomes_bound: run.ends_bound.as_ref().map(ToString::to_string),
         assumptions: assumptions.collect(),
-        costs,
+        costs: costs(run),
         contended: run.contended.iter().cloned().collect(),
         expected: explained.unexpected.is_none() && !found && !matches!(run.verdict, Verdict::Unknown(_)),
         unexpected: explained.unexpected.clone(),
