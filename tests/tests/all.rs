@@ -42,6 +42,7 @@ mod stream_memory;
 mod stuck;
 mod tables;
 mod tidy;
+mod timelines;
 mod together;
 mod truncated;
 mod uses;

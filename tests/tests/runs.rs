@@ -786,6 +786,7 @@ fn a_timeline_has_calls_and_findings() {
     let mut out = Vec::new();
     timeline::write(&judged, &mut out).expect("memory can be written");
     let json: serde_json::Value = serde_json::from_slice(&out).expect("it is JSON");
+    assert_eq!(crate::timelines::looked_at(&json).0, [""; 0]);
     let events = json["traceEvents"].as_array().expect("a list of events");
     let count = |name: &str, phase: &str| {
         let is = |event: &&serde_json::Value| {
