@@ -41,6 +41,7 @@ mod specs;
 mod stream_memory;
 mod stuck;
 mod tables;
+mod terminal;
 mod tidy;
 mod timelines;
 mod together;

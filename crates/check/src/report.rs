@@ -5,9 +5,11 @@
 //! Not here: how any of it was found.
 
 mod json;
+#[cfg(feature = "cli")]
+pub mod terminal;
 mod text;
 
-pub use json::{JsonReport, SCHEMA_VERSION, json};
+pub use json::{JsonReport, NotChecked, SCHEMA_VERSION, json};
 #[cfg(feature = "cli")]
 pub(crate) use text::ends;
 pub use text::{summary, text};
