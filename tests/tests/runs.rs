@@ -796,7 +796,8 @@ fn a_timeline_has_calls_and_findings() {
     };
     assert_eq!(count("ncclAllReduce", "X"), 2);
     assert_eq!(count("never returned", "X"), 2);
-    assert_eq!(count("COLL-3", "i"), 2);
+    // At both calls, and in the verdict.
+    assert_eq!(count("COLL-3", "i"), 3);
     // A report names calls by their numbers, and so does the timeline.
     let calls = events.iter().filter(|event| event["ph"] == "X");
     let launched = calls.filter(|event| event["name"] == "ncclAllReduce");

@@ -5,7 +5,6 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use rankcheck::report::terminal::{Appearance, appearing};
 use rankcheck_tests::repository::enter;
@@ -208,19 +207,14 @@ check("never begun", short, expect = holds())
 
 fn interrupted(folder: &Path, more: &[&str]) -> (String, String, Option<i32>) {
     fs::write(folder.join("long.star"), LONG).expect("a file can be written");
-    let child = Command::new(command())
+    let output = Command::new("timeout")
+        .args(["--preserve-status", "-s", "INT", "3"])
+        .arg(command())
         .args(["check", "long.star", "--jobs", "1"])
         .args(more)
         .current_dir(folder)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the command starts");
-    std::thread::sleep(Duration::from_secs(3));
-    let killed =
-        Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill is there");
-    assert!(killed.success(), "the search went on until then");
-    let output = child.wait_with_output().expect("it ends");
+        .output()
+        .expect("`timeout` is there");
     let text = |bytes| String::from_utf8(bytes).expect("the command writes UTF-8");
     (text(output.stdout), text(output.stderr), output.status.code())
 }

@@ -223,20 +223,22 @@ fn folders(spec: &Spec) -> impl Iterator<Item = &str> {
     above.iter().filter_map(std::ffi::OsStr::to_str)
 }
 
-/// The nearest of the names, or some of them where there are few, for the end of an error.
+/// The nearest of the names, or all of them where there are few, for the end of an error.
 fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     const FEW: usize = 8;
     // Who gives a part of a name means how it begins, or a word of it.
-    let part = |name: &'a str| {
+    let parts = |name: &'a str| {
         let begins = name.char_indices().nth(word.chars().count()).map_or(name, |(end, _)| &name[..end]);
-        let parts = name.split(|c: char| !c.is_alphanumeric()).filter(|part| !part.is_empty());
-        did_you_mean(word, parts.chain([begins])).is_some()
+        let words = name.split(|c: char| !c.is_alphanumeric()).filter(|part| !part.is_empty());
+        words.chain([begins, name]).map(move |part| (part, name))
     };
-    match did_you_mean(word, known.clone()).or_else(|| known.clone().find(|name| part(name))) {
-        Some(near) => format!("; did you mean \"{near}\"?"),
+    let parts: Vec<(&str, &str)> = known.clone().flat_map(parts).collect();
+    let near = did_you_mean(word, parts.iter().map(|(part, _)| *part));
+    match near.and_then(|near| parts.iter().find(|(part, _)| *part == near)) {
+        Some((_, name)) => format!("; did you mean \"{name}\"?"),
         None if known.clone().count() <= FEW => {
             let names: Vec<String> = known.map(|name| format!("\"{name}\"")).collect();
-            format!("; there are {}", names.join(", "))
+            format!("; known: {}", names.join(", "))
         }
         None => "; rankcheck check --list shows the names".to_owned(),
     }
