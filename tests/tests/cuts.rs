@@ -75,6 +75,7 @@ fn flag(bound: &BoundHit) -> &'static str {
         BoundHit::Time(_) => "--max-seconds",
         BoundHit::Steps(_) => "--max-steps",
         BoundHit::Memory(_) => "--max-memory",
+        BoundHit::Interrupted(_) => "interrupted",
     }
 }
 

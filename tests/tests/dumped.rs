@@ -171,7 +171,8 @@ fn each(name: &str, run: &DumpedRun, said: impl Fn(&JudgedJob, &str, bool)) {
         assert_eq!(wrong_in(&value), [""; 0], "{text}");
         let mut timeline = Vec::new();
         rankcheck::launches::timeline::write(&judged, &mut timeline).expect("memory can be written");
-        serde_json::from_slice::<serde_json::Value>(&timeline).expect("a timeline is JSON");
+        let timeline: serde_json::Value = serde_json::from_slice(&timeline).expect("a timeline is JSON");
+        assert_eq!(crate::timelines::looked_at(&timeline).0, [""; 0], "{text}");
         said(&judged, &text, run.active_only);
     }
 }

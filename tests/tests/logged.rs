@@ -435,6 +435,9 @@ fn the_command_takes_logs() {
     let text = std::fs::read(saved.folder.join("timeline.json")).expect("it was just written");
     let events: serde_json::Value = serde_json::from_slice(&text).expect("a timeline is JSON");
     assert!(events["traceEvents"].as_array().is_some_and(|events| events.len() > 20));
+    let (wrong, joined) = crate::timelines::looked_at(&events);
+    assert_eq!(wrong, [""; 0]);
+    assert!(joined.values().flatten().all(|ranks| *ranks > 1) && !joined.is_empty(), "{joined:?}");
 }
 
 /// Logs that NCCL wrote of `tests/recordings/mistakes.py` on two GPUs, one file a rank.

@@ -786,6 +786,7 @@ fn a_timeline_has_calls_and_findings() {
     let mut out = Vec::new();
     timeline::write(&judged, &mut out).expect("memory can be written");
     let json: serde_json::Value = serde_json::from_slice(&out).expect("it is JSON");
+    assert_eq!(crate::timelines::looked_at(&json).0, [""; 0]);
     let events = json["traceEvents"].as_array().expect("a list of events");
     let count = |name: &str, phase: &str| {
         let is = |event: &&serde_json::Value| {
@@ -795,7 +796,8 @@ fn a_timeline_has_calls_and_findings() {
     };
     assert_eq!(count("ncclAllReduce", "X"), 2);
     assert_eq!(count("never returned", "X"), 2);
-    assert_eq!(count("COLL-3", "i"), 2);
+    // At both calls, and in the verdict.
+    assert_eq!(count("COLL-3", "i"), 3);
     // A report names calls by their numbers, and so does the timeline.
     let calls = events.iter().filter(|event| event["ph"] == "X");
     let launched = calls.filter(|event| event["name"] == "ncclAllReduce");

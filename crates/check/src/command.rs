@@ -1,12 +1,14 @@
 //! The commands of `rankcheck`: each in a file of its own, with its arguments beside the code that runs them.
 //!
 //! Exit codes: 0 all as expected, 1 some not or a finding where nothing is expected, 2 bad spec or usage, 3 inconclusive, 4 no device to run on.
+//! 130 interrupted, with what was done so far.
 //! `record` ends with the code of what it runs; 125 if it cannot record, 127 if the command does not start.
 //! Not here: what is printed how (`output`), and anything that a library would want to call.
 
 pub mod again;
 mod check;
 mod compare;
+mod completions;
 mod conform;
 mod contract;
 mod diff;
@@ -16,13 +18,17 @@ mod explain;
 mod formats;
 mod git;
 mod gpus;
+mod init;
 mod observe;
 mod output;
+mod overview;
+mod progress;
 mod record;
 mod replay;
 mod report;
 mod rules;
 mod search;
+mod select;
 mod timeline;
 
 use std::path::PathBuf;
@@ -36,9 +42,13 @@ use crate::spec::{self, Spec, SpecError, spec_files};
 #[command(
     version,
     after_help = "Exit codes: 0 all as expected · 1 some not, or a finding where nothing is expected · \
-                  2 bad spec or usage · 3 inconclusive · 4 a GPU, a library or the like is missing"
+                  2 bad spec or usage · 3 inconclusive · 4 a GPU, a library or the like is missing · \
+                  130 interrupted"
 )]
 pub struct Arguments {
+    /// When verdicts and errors are in colour.
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto")]
+    color: output::ColorWhen,
     #[command(subcommand)]
     command: Command,
 }
@@ -78,6 +88,10 @@ enum Command {
     Record(record::RecordArguments),
     /// List the quotes of code that no longer stand where the specs say.
     Drift(drift::DriftArguments),
+    /// Write a first spec, and a workflow that checks it with every pull request.
+    Init(init::InitArguments),
+    /// Print what a shell needs to complete arguments.
+    Completions(completions::CompletionsArguments),
 }
 
 impl Arguments {
@@ -85,6 +99,7 @@ impl Arguments {
     #[must_use]
     pub fn run(self) -> u8 {
         again::take();
+        output::appear(self.color);
         output::finish(self.command.run())
     }
 }
@@ -107,6 +122,8 @@ impl Command {
             Self::Explain(arguments) => arguments.run(),
             Self::Record(arguments) => arguments.run(),
             Self::Drift(arguments) => arguments.run(),
+            Self::Init(arguments) => arguments.run(),
+            Self::Completions(arguments) => arguments.run(),
         }
     }
 }

@@ -31,5 +31,6 @@ pub mod runs;
 pub mod search;
 pub mod spec;
 pub mod test;
+mod timeline;
 pub mod together;
 pub mod trace;

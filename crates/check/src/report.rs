@@ -5,11 +5,13 @@
 //! Not here: how any of it was found.
 
 mod json;
+#[cfg(feature = "cli")]
+pub mod terminal;
 mod text;
 
 #[cfg(feature = "cli")]
 pub(crate) use json::costs;
-pub use json::{JsonReport, SCHEMA_VERSION, json};
+pub use json::{JsonReport, NotChecked, SCHEMA_VERSION, json};
 #[cfg(feature = "cli")]
 pub(crate) use text::ends;
 #[cfg(feature = "cli")]

@@ -30,7 +30,9 @@ use crate::spec::{Assumption, Param};
 
 pub use coverage::{Coverage, IdleSide};
 pub use explain::{Cause, Counterexample};
-pub use explore::{BoundHit, Bounds, Exploration, Witness, explore, explore_alone};
+pub use explore::{
+    BoundHit, Bounds, Exploration, StopRequest, Witness, explore, explore_alone, states_so_far,
+};
 pub use predict::{Basis, PredictedEnd};
 pub use replay::{Blocked, BrokenRule, Decided, Decision, Lane, Located, Operation, Replayed, Step};
 pub use verdict::{Verdict, search};

@@ -12,6 +12,7 @@ use super::{all_files, assert_none, has_extension, rust_files, text};
 /// Where files belong: a pattern of paths, and what lies there. `*` stands for a part of a name, `**` for folders.
 /// Patterns do not overlap, and each has a file.
 const PLACES: &[(&str, &str)] = &[
+    ("crates/check/src/command/init/*", "what `rankcheck init` writes"),
     (".gitignore", "what git leaves alone"),
     ("Cargo.{toml,lock}", "the workspace"),
     ("{clippy,deny,rustfmt,pyproject}.toml", "settings of tools that look for them in the root"),

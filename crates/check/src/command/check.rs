@@ -2,22 +2,28 @@
 //!
 //! Not here: the search ([`crate::search`]), and what reports look like ([`crate::report`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::ValueEnum;
 use rankcheck_model::{Platform, Rule};
 
-use super::search::search_each;
+use super::overview::{MANY, Overview};
+use super::progress::{INTERRUPTED, SearchProgress, interruptible};
+use super::select::{CheckSelection, FilterFacts};
 use super::{formats, output};
+use crate::device::seen::add_seen;
 use crate::dumps::{holds_dumps, judge_dumps};
 use crate::launches::judge::JudgedJob;
 use crate::logs::{holds_logs, judge_logs};
 use crate::pull_request::{CaseEnd, TestCase, annotations, github, junit, sarif};
+use crate::report::NotChecked;
 use crate::runs::judge::{self, Judged};
-use crate::search::{Bounds, Detail, Explained, Explored, KeptOfRun, Options, Verdict};
+use crate::search::{Bounds, Detail, Explained, Explored, KeptOfRun, Options, StopRequest, Verdict, search};
 use crate::spec::{Anchor, Spec, SpecError};
 use crate::together::{JointAnswer, Together, together};
 use crate::trace::Trace;
@@ -41,12 +47,12 @@ pub(super) struct CheckArguments {
     /// Explore every interleaving, without reductions: the oracle. Slow.
     #[arg(long)]
     naive: bool,
-    /// Only checks whose name contains this.
-    #[arg(long, value_name = "NAME")]
-    only: Option<String>,
-    /// Show the run that breaks this rule, where several are broken.
-    #[arg(long, value_name = "RULE")]
-    rule: Option<Rule>,
+    #[command(flatten)]
+    selection: CheckSelection,
+    /// List the checks that are wanted, each with its place and what it states, and search none. With --rule and
+    /// --verdict, those that state it.
+    #[arg(long, conflicts_with = "trace_out")]
+    list: bool,
     /// In recorded runs, this rule may be broken, for this reason, which the report repeats. May be given several times;
     /// a spec says it where it states the check: waive = {"MEM-5": "why"}.
     #[arg(long, value_name = "RULE=REASON", value_parser = waiver)]
@@ -79,6 +85,10 @@ pub(super) struct CheckArguments {
     /// Print unexpected and inconclusive checks only, and those that hold with a warning.
     #[arg(long, short)]
     quiet: bool,
+    /// Print every report in full. On a terminal, more than 20 are told by folder, and in full only where something is not
+    /// as expected.
+    #[arg(long, short, conflicts_with = "quiet")]
+    verbose: bool,
 }
 
 /// For which failures repairs are looked for.
@@ -150,23 +160,8 @@ struct Searched {
     bad: Vec<SpecError>,
     /// The lines of code that each spec file quotes.
     quotes: BTreeMap<String, Vec<Anchor>>,
-}
-
-impl Searched {
-    fn breaks(&self, rule: Rule) -> bool {
-        self.explained.iter().flat_map(|explained| &explained.runs).any(|run| run.broken.contains_key(&rule))
-    }
-
-    /// Says which rules are broken where the one is not whose run is wanted.
-    fn without(&self, rule: Rule) -> String {
-        let runs = self.explained.iter().flat_map(|explained| &explained.runs);
-        let broken: BTreeSet<Rule> = runs.flat_map(|run| run.broken.keys().copied()).collect();
-        let ids: Vec<&str> = broken.iter().map(|rule| rule.id()).collect();
-        match ids.as_slice() {
-            [] => format!("no run breaks {rule} (--rule), nor any other rule"),
-            ids => format!("no run breaks {rule} (--rule); the rules that are broken: {}", ids.join(", ")),
-        }
-    }
+    /// The checks that nobody came to before the command was interrupted; none if it was not.
+    interrupted: Option<Vec<NotChecked>>,
 }
 
 impl CheckArguments {
@@ -207,7 +202,8 @@ impl CheckArguments {
         let judge = |folder| judge::read(folder).and_then(|run| judge::judge(run, self.platform));
         let mut judged: Vec<Judged> = Vec::new();
         let mut unread: Vec<SpecError> = Vec::new();
-        for folder in &folders {
+        let stop = interruptible();
+        for folder in folders.iter().take_while(|_| !stop.asked()) {
             match judge(folder) {
                 Ok(run) => judged.push(run),
                 Err(error) => unread.push(SpecError::new(error.to_string(), None)),
@@ -231,25 +227,28 @@ impl CheckArguments {
         });
         let judged = JudgedRuns { recordings: judged, jobs, together };
         if paths.is_empty() {
-            return self.print(Searched { bad: unread, ..Searched::default() }, &judged);
+            let interrupted = stop.asked().then(Vec::new);
+            return self.print(Searched { bad: unread, interrupted, ..Searched::default() }, &judged);
         }
         let (specs, bad) = super::load_each(&paths);
         unread.extend(bad);
-        let searched = match self.search_all(&specs, unread) {
+        if self.list {
+            return self.print_list(&specs, &unread);
+        }
+        let searched = match self.search_all(&specs, unread, &stop) {
             Ok(searched) => searched,
             Err(code) => return code,
         };
-        match self.rule.filter(|rule| !searched.breaks(*rule)) {
-            Some(rule) => output::usage(searched.without(rule)),
-            None => self.print(searched, &judged),
-        }
+        self.print(searched, &judged)
     }
 
     /// An option that was given and that recorded runs have no use for.
     fn only_for_specs(&self) -> Option<&'static str> {
         let given = [
             (self.naive, "--naive"),
-            (self.only.is_some(), "--only"),
+            (self.selection.only.is_some(), "--only"),
+            (self.selection.system.is_some(), "--system"),
+            (self.list, "--list"),
             (self.max_states.is_some(), "--max-states"),
             (self.max_choices.is_some(), "--max-choices"),
             (self.max_steps.is_some(), "--max-steps"),
@@ -260,12 +259,8 @@ impl CheckArguments {
         given.into_iter().find_map(|(given, option)| given.then_some(option))
     }
 
-    fn wants(&self, name: &str) -> bool {
-        self.only.as_ref().is_none_or(|part| name.contains(part.as_str()))
-    }
-
     /// Searches every check that is wanted. A file or check that is bad is kept beside the others, and ends nothing.
-    fn search_all(&self, specs: &[Spec], mut bad: Vec<SpecError>) -> Result<Searched, u8> {
+    fn search_all(&self, specs: &[Spec], bad: Vec<SpecError>, stop: &StopRequest) -> Result<Searched, u8> {
         if let Some(folder) = &self.trace_out {
             Trace::prepare(folder).map_err(output::usage)?;
         }
@@ -277,22 +272,79 @@ impl CheckArguments {
             let why = "none of these files has a check; say check(name, program, expect = …) in one of them";
             return Err(output::usage(why));
         }
-        let checks = specs.iter().flat_map(|spec| spec.checks.iter().map(move |check| (spec, check)));
-        let jobs: Vec<_> = checks.filter(|(_, check)| self.wants(&check.name)).collect();
-        if jobs.is_empty() {
-            bad.iter().for_each(|error| {
-                output::bad(error);
-            });
-            return Err(output::usage("no check has a name like that (--only)"));
+        let jobs = match self.selection.checks(specs) {
+            Ok(jobs) => jobs,
+            Err(error) => {
+                bad.iter().for_each(|error| {
+                    output::bad(error);
+                });
+                return Err(output::usage(error));
+            }
+        };
+        let options = self.options(stop).map_err(output::usage)?;
+        let results: Mutex<BTreeMap<usize, Result<Explained, SpecError>>> = Mutex::default();
+        let next = AtomicUsize::new(0);
+        let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
+        let threads = self.jobs.map_or_else(cores, NonZero::get).clamp(1, jobs.len());
+        let progress = SearchProgress::new(jobs.len());
+        std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| progress.watch(stop));
+            let work = || {
+                while !stop.asked() {
+                    let nth = next.fetch_add(1, Ordering::Relaxed);
+                    let Some((spec, check)) = jobs.get(nth) else { break };
+                    progress.begins(nth, &check.name);
+                    let result = search(spec, check, &options).and_then(|mut explained| {
+                        add_seen(&mut explained, spec, check)?;
+                        Ok(explained)
+                    });
+                    progress.ends(nth);
+                    results.lock().unwrap_or_else(PoisonError::into_inner).insert(nth, result);
+                }
+            };
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            let joined: Vec<_> = workers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+            progress.is_over();
+            watcher.thread().unpark();
+            if let Some(panic) = joined.into_iter().find_map(Result::err) {
+                std::panic::resume_unwind(panic);
+            }
+        });
+        let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let not_checked = jobs.iter().enumerate().filter(|(nth, _)| !results.contains_key(nth));
+        let not_checked: Vec<NotChecked> = not_checked
+            .map(|(_, job)| {
+                let (spec, check) = job;
+                NotChecked { file: spec.path.clone(), name: check.name.clone() }
+            })
+            .collect();
+        let mut searched =
+            Searched { interrupted: stop.asked().then_some(not_checked), bad, ..Searched::default() };
+        searched.quotes = specs.iter().map(|spec| (spec.path.clone(), spec.anchors.clone())).collect();
+        for result in results.into_values() {
+            match result {
+                Ok(found) => searched.explained.push(found),
+                Err(error) => searched.bad.push(error),
+            }
         }
-        let options = self.options().map_err(output::usage)?;
-        let (explained, wrong) = search_each(&jobs, &options, self.jobs);
-        bad.extend(wrong);
-        let quotes = specs.iter().map(|spec| (spec.path.clone(), spec.anchors.clone())).collect();
-        Ok(Searched { explained, bad, quotes })
+        Ok(searched)
     }
 
-    fn options(&self) -> Result<Options, &'static str> {
+    /// Prints the checks that are wanted.
+    fn print_list(&self, specs: &[Spec], bad: &[SpecError]) -> u8 {
+        let mut code = bad.iter().map(|error| output::bad(error)).max().unwrap_or(0);
+        if self.format == Format::Json {
+            return output::usage("--list prints lines of text; leave --format out");
+        }
+        let listed = self.selection.checks(specs).and_then(|checks| self.selection.list(&checks));
+        match listed {
+            Ok(lines) => lines.iter().for_each(output::line),
+            Err(error) => code = output::usage(error),
+        }
+        code
+    }
+
+    fn options(&self, stop: &StopRequest) -> Result<Options, &'static str> {
         let seconds = self.max_seconds.unwrap_or(1.0);
         if seconds <= 0.0 || !seconds.is_finite() {
             return Err("--max-seconds takes a positive number of seconds");
@@ -311,13 +363,14 @@ impl CheckArguments {
         Ok(Options {
             platform: self.platform,
             naive: self.naive,
-            rule: self.rule,
+            rule: self.selection.rule,
             bounds: Bounds {
                 states: self.max_states.unwrap_or(bounds.states),
                 choices: self.max_choices.unwrap_or(bounds.choices),
                 time,
                 steps: self.max_steps.unwrap_or(bounds.steps),
                 memory: self.max_memory.or(bounds.memory),
+                stop: stop.clone(),
             },
             stated: if self.quiet { kept } else { stated },
             unstated: repairs(LookForRepairs::Unexpected),
@@ -327,60 +380,72 @@ impl CheckArguments {
     }
 
     /// Prints what came out, and writes the traces.
-    fn print(&self, Searched { explained: all, bad, quotes }: Searched, judged: &JudgedRuns) -> u8 {
-        let mut count = Count { bad: bad.len(), ..Count::default() };
-        for explained in &all {
-            let conclusion = Conclusion::of(explained);
-            count.add(conclusion);
-            count.nothing_judged += usize::from(explained.nothing_judged().next().is_some());
-            let fails_as_stated = conclusion == Conclusion::AsStated && explained.counterexample.is_some();
-            count.expected_failures += usize::from(fails_as_stated);
-            if let Some(folder) = &self.trace_out
+    fn print(&self, searched: Searched, judged: &JudgedRuns) -> u8 {
+        let Searched { explained, bad, quotes, interrupted } = searched;
+        let mut count = Count { bad: bad.len(), interrupted: interrupted.is_some(), ..Count::default() };
+        count.not_begun = interrupted.as_ref().map_or(0, Vec::len);
+        let checks = explained.iter().map(Reported::Check);
+        let runs = judged.recordings.iter().map(Reported::Run);
+        let all: Vec<Reported<'_>> =
+            checks.chain(runs).chain(judged.jobs.iter().map(Reported::Job)).collect();
+        let is_text = self.format == Format::Text;
+        let by_folder = is_text
+            && all.len() > MANY
+            && !(self.verbose || self.quiet || self.selection.filters())
+            && output::is_terminal();
+        let mut overview = Overview::default();
+        for subject in &all {
+            let conclusion = subject.conclusion();
+            count.add(subject, conclusion);
+            overview.add(&subject.place(), conclusion);
+            if let (Some(folder), Reported::Check(explained)) = (&self.trace_out, subject)
                 && let Some(trace) = Trace::of(explained)
                 && let Err(error) = trace.write(folder)
             {
                 output::usage(error);
                 count.lost += 1;
             }
-            if self.shows(conclusion) || self.format == Format::Text && explained.warnings().next().is_some()
-            {
-                output::line(format_args!("{}\n", report::text(explained)));
-            }
-        }
-        for run in &judged.recordings {
-            let conclusion = Conclusion::of_run(run);
-            count.add(conclusion);
-            if self.shows(conclusion) {
-                output::line(format_args!("{}\n", runs::report::text(run)));
-            }
-        }
-        for job in &judged.jobs {
-            let conclusion = Conclusion::of_verdict(job.verdict);
-            count.add(conclusion);
-            if self.shows(conclusion) {
-                output::line(format_args!("{}\n", launches::report::text(job)));
+            let brief = self.quiet || by_folder;
+            let shown = self.shows(subject) && (!brief || subject.matters(conclusion));
+            count.not_shown += usize::from(!shown);
+            if is_text && shown {
+                output::report(format_args!("{}\n", subject.text()));
             }
         }
         for together in &judged.together {
             let differ = matches!(together.answer, Some(JointAnswer::Differ(_)));
-            if self.format == Format::Text && (differ || !self.quiet) {
-                output::line(format_args!("{}\n", together.text()));
+            if is_text && (differ || !self.quiet) {
+                output::report(format_args!("{}\n", together.text()));
             }
         }
         for error in &bad {
             output::bad(error);
         }
-        let cases = || self.cases(&all, &quotes, judged, &bad);
+        let cases = || self.cases(&explained, &quotes, judged, &bad);
+        if self.selection.filters() && interrupted.is_none() && !all.is_empty() {
+            let facts: Vec<FilterFacts> = all.iter().map(Reported::facts).collect();
+            if !facts.iter().any(|facts| self.selection.shows(facts)) {
+                return output::usage(self.selection.nothing(&facts));
+            }
+        }
         match self.format {
             Format::Text => {
+                if by_folder {
+                    let hint = "Reports of what is as expected: -v";
+                    output::line(format_args!("{}\n\n{hint}\n", overview.text()));
+                }
                 // Where nothing could be judged, what is wrong says it all.
-                if !all.is_empty() || !judged.recordings.is_empty() || !judged.jobs.is_empty() {
-                    output::line(count.summary());
+                if !all.is_empty() || interrupted.is_some() {
+                    output::report(count.summary(self.selection.filters()));
                 }
             }
             Format::Json => {
-                let mut json = report::json(&all, &judged.recordings, &judged.jobs, &bad);
+                let checks = explained.iter().filter(|explained| self.shows(&Reported::Check(explained)));
+                let runs = judged.recordings.iter().filter(|run| self.shows(&Reported::Run(run)));
+                let jobs = judged.jobs.iter().filter(|job| self.shows(&Reported::Job(job)));
+                let mut json = report::json(checks, runs, jobs, &bad);
                 json.together = judged.together.iter().map(Into::into).collect();
+                json.interrupted = interrupted;
                 match serde_json::to_string_pretty(&json) {
                     Ok(text) => output::line(text),
                     Err(error) => return output::usage(error),
@@ -389,7 +454,7 @@ impl CheckArguments {
             Format::Junit => output::line(junit(&cases())),
             Format::Github => {
                 output::lines(github(&annotations(&cases())));
-                output::line(count.summary());
+                output::line(count.summary(self.selection.filters()));
             }
             Format::Sarif => {
                 match serde_json::to_string_pretty(&sarif(&annotations(&cases()), count.exit_code())) {
@@ -419,14 +484,67 @@ impl CheckArguments {
         checks.chain(judged.jobs.iter().map(job)).chain(bad.iter().map(formats::bad)).collect()
     }
 
-    fn shows(&self, conclusion: Conclusion) -> bool {
-        self.format == Format::Text && (!self.quiet || conclusion != Conclusion::AsStated)
+    /// Whether the filters let something through.
+    fn shows(&self, subject: &Reported<'_>) -> bool {
+        !self.selection.filters() || self.selection.shows(&subject.facts())
+    }
+}
+
+/// What a report is about.
+enum Reported<'a> {
+    Check(&'a Explained),
+    Run(&'a Judged),
+    Job(&'a JudgedJob),
+}
+
+impl Reported<'_> {
+    fn conclusion(&self) -> Conclusion {
+        match self {
+            Self::Check(explained) => Conclusion::of(explained),
+            Self::Run(run) => Conclusion::of_run(run),
+            Self::Job(job) => Conclusion::of_verdict(job.verdict),
+        }
+    }
+
+    fn facts(&self) -> FilterFacts {
+        let conclusion = self.conclusion();
+        match self {
+            Self::Check(explained) => FilterFacts::of(explained, conclusion),
+            Self::Run(run) => FilterFacts::of_run(run, conclusion),
+            Self::Job(job) => FilterFacts::of_job(job, conclusion),
+        }
+    }
+
+    /// The file of a check; of a run, the folder that it lies in and a name that stands for its files.
+    fn place(&self) -> String {
+        match self {
+            Self::Check(explained) => explained.file.clone(),
+            Self::Run(run) => run.recording.folder.join("*").display().to_string(),
+            Self::Job(job) => job.job.source.join("*").display().to_string(),
+        }
+    }
+
+    /// Whether it is told where only what is not as expected is: also if it holds with a warning.
+    fn matters(&self, conclusion: Conclusion) -> bool {
+        let warns = match self {
+            Self::Check(explained) => explained.warnings().next().is_some(),
+            Self::Run(_) | Self::Job(_) => false,
+        };
+        warns || conclusion != Conclusion::AsStated
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Check(explained) => report::text(explained),
+            Self::Run(run) => runs::report::text(run),
+            Self::Job(job) => launches::report::text(job),
+        }
     }
 }
 
 /// Whether something is as it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Conclusion {
+pub(super) enum Conclusion {
     AsStated,
     Otherwise,
     Unknown,
@@ -491,10 +609,16 @@ struct Count {
     lost: usize,
     /// Checks that hold because nothing was judged in some run.
     nothing_judged: usize,
+    /// Whether somebody interrupted the command.
+    interrupted: bool,
+    /// The checks that nobody came to before that.
+    not_begun: usize,
+    /// Checks and runs of which no report is printed.
+    not_shown: usize,
 }
 
 impl Count {
-    fn summary(&self) -> String {
+    fn summary(&self, filtered: bool) -> String {
         let mut text = report::summary(self.as_stated, self.otherwise, self.unknown, self.expected_failures);
         match self.nothing_judged {
             0 => {}
@@ -502,13 +626,28 @@ impl Count {
             many => text.push_str(&format!("; nothing was judged in {many} checks")),
         }
         match self.bad {
-            0 => text,
-            1 => format!("{text}; 1 could not be checked"),
-            bad => format!("{text}; {bad} could not be checked"),
+            0 => {}
+            1 => text.push_str("; 1 could not be checked"),
+            bad => text.push_str(&format!("; {bad} could not be checked")),
         }
+        if filtered && self.not_shown > 0 {
+            text.push_str(&format!("; {} of these not shown", self.not_shown));
+        }
+        match (self.interrupted, self.not_begun) {
+            (false, _) => {}
+            (true, 0) => text.push_str("; interrupted"),
+            (true, 1) => text.push_str("; interrupted, 1 check was not begun"),
+            (true, many) => text.push_str(&format!("; interrupted, {many} checks were not begun")),
+        }
+        text
     }
 
-    fn add(&mut self, conclusion: Conclusion) {
+    fn add(&mut self, subject: &Reported<'_>, conclusion: Conclusion) {
+        if let Reported::Check(explained) = subject {
+            self.nothing_judged += usize::from(explained.nothing_judged().next().is_some());
+            let fails_as_stated = conclusion == Conclusion::AsStated && explained.counterexample.is_some();
+            self.expected_failures += usize::from(fails_as_stated);
+        }
         match conclusion {
             Conclusion::AsStated => self.as_stated += 1,
             Conclusion::Otherwise => self.otherwise += 1,
@@ -517,6 +656,9 @@ impl Count {
     }
 
     fn exit_code(&self) -> u8 {
+        if self.interrupted {
+            return INTERRUPTED;
+        }
         match (self.bad + self.lost, self.otherwise, self.unknown) {
             (0, 0, 0) => 0,
             (0, 0, _) => 3,

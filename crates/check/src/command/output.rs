@@ -7,17 +7,70 @@
 use std::fmt::Display;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use anstream::{AutoStream, ColorChoice};
+use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::Diagnostic;
+
+use crate::report::terminal::{Appearance, appearing};
 
 /// The exit code for bad specs and bad usage.
 pub(super) const BAD: u8 = 2;
 
 /// Why not everything could be printed, if so.
 static LOST: Mutex<Option<std::io::Error>> = Mutex::new(None);
+
+/// When there are colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(super) enum ColorWhen {
+    /// On a terminal, unless `NO_COLOR` is set; anywhere, if `CLICOLOR_FORCE` is.
+    #[default]
+    Auto,
+    /// Into pipes and files too.
+    Always,
+    /// Not on a terminal either.
+    Never,
+}
+
+/// How reports look, and whether errors have colours.
+static LOOK: OnceLock<(Appearance, bool)> = OnceLock::new();
+
+/// Takes in how what is printed is to look, before anything is.
+pub(super) fn appear(color: ColorWhen) {
+    let wanted = |auto: ColorChoice| match color {
+        ColorWhen::Auto => auto != ColorChoice::Never,
+        ColorWhen::Always => true,
+        ColorWhen::Never => false,
+    };
+    let width = is_terminal().then(columns).flatten();
+    let colour = wanted(AutoStream::choice(&std::io::stdout()));
+    let _ = LOOK.set((Appearance { width, colour }, wanted(AutoStream::choice(&std::io::stderr()))));
+}
+
+fn look() -> (Appearance, bool) {
+    LOOK.get().copied().unwrap_or_default()
+}
+
+/// Whether somebody reads what is printed as it is printed. A pipe is read by programs, and by people who search and page:
+/// they get everything, in lines as long as they are.
+pub(super) fn is_terminal() -> bool {
+    std::io::stdout().is_terminal()
+}
+
+/// How many columns the terminal has: what `COLUMNS` says, or else the terminal itself.
+fn columns() -> Option<usize> {
+    let said = std::env::var("COLUMNS").ok().and_then(|said| said.parse().ok());
+    let of_terminal = || terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into());
+    said.or_else(of_terminal).filter(|columns| *columns > 0)
+}
+
+/// Prints a report as it is to look.
+pub(super) fn report(text: impl Display) {
+    line(appearing(&text.to_string(), look().0));
+}
 
 /// Prints a line on standard output. Once one could not be printed, later ones are dropped.
 pub(super) fn line(text: impl Display) {
@@ -51,13 +104,15 @@ pub(super) fn note(text: impl Display) {
 
 /// Prints an error as a diagnostic and returns the exit code for bad specs and usage.
 pub(super) fn bad(error: &dyn Diagnostic) -> u8 {
-    let theme = if std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
-        miette::GraphicalTheme::unicode()
-    } else {
-        miette::GraphicalTheme::unicode_nocolor()
+    const WIDTH: usize = 100;
+    let theme = match look().1 {
+        true => miette::GraphicalTheme::unicode(),
+        false => miette::GraphicalTheme::unicode_nocolor(),
     };
+    let width = look().0.width.filter(|_| std::io::stderr().is_terminal());
     let mut text = String::new();
-    let handler = miette::GraphicalReportHandler::new_themed(theme).with_width(100);
+    let handler = miette::GraphicalReportHandler::new_themed(theme)
+        .with_width(width.map_or(WIDTH, |width| width.clamp(WIDTH / 2, WIDTH)));
     if handler.render_report(&mut text, error).is_err() {
         text = error.to_string();
     }
@@ -95,7 +150,7 @@ pub(super) fn progress(steps: usize) -> ProgressBar {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(steps as u64);
-    let style = ProgressStyle::with_template("{elapsed:>4} {bar:24} {pos}/{len} {wide_msg}");
+    let style = ProgressStyle::with_template("{elapsed:>4} {bar:16} {pos}/{len} · {wide_msg}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.enable_steady_tick(Duration::from_secs(1));
     bar

@@ -35,6 +35,18 @@ pub struct JsonReport {
     pub together: Vec<TogetherEntry>,
     /// One entry for each file that could not be read, and each program that could not be evaluated.
     pub errors: Vec<ErrorEntry>,
+    /// The checks that were not begun before somebody interrupted the command; it is there only if that happened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interrupted: Option<Vec<NotChecked>>,
+}
+
+/// A check that was wanted and not begun.
+#[derive(Debug, Serialize)]
+pub struct NotChecked {
+    /// The file that it stands in.
+    pub file: String,
+    /// The name that it has there.
+    pub name: String,
 }
 
 /// Something that is wrong with a spec.
@@ -291,5 +303,6 @@ pub fn json<'a>(
         jobs,
         together: Vec::new(),
         errors,
+        interrupted: None,
     }
 }

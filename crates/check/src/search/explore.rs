@@ -23,6 +23,37 @@ use stateright::{Checker, Model, Property};
 use super::memory;
 use super::predict::DecidedRun;
 
+/// Whether somebody wants no more of a search: whoever keeps a clone may say so while it goes on.
+#[derive(Debug, Clone, Default)]
+pub struct StopRequest(Arc<AtomicBool>);
+
+impl StopRequest {
+    /// Ends all searches that have this within their bounds, soon.
+    pub fn ask(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that was asked for.
+    #[must_use]
+    pub fn asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl From<Arc<AtomicBool>> for StopRequest {
+    fn from(asked: Arc<AtomicBool>) -> Self {
+        Self(asked)
+    }
+}
+
+impl PartialEq for StopRequest {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for StopRequest {}
+
 /// Bounds of an exploration. A bound that is hit makes the verdict unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bounds {
@@ -36,6 +67,8 @@ pub struct Bounds {
     pub steps: u64,
     /// Bytes that the process may hold. Of several searches in one process, the largest gives up.
     pub memory: Option<u64>,
+    /// Whether it was interrupted.
+    pub stop: StopRequest,
 }
 
 impl Default for Bounds {
@@ -46,6 +79,7 @@ impl Default for Bounds {
             time: None,
             steps: 2_000_000_000,
             memory: memory::share(),
+            stop: StopRequest::default(),
         }
     }
 }
@@ -63,6 +97,8 @@ pub enum BoundHit {
     Steps(u64),
     /// More bytes than the process may hold.
     Memory(u64),
+    /// Somebody wanted no more of it, after so many states.
+    Interrupted(u64),
 }
 
 impl std::fmt::Display for BoundHit {
@@ -75,6 +111,8 @@ impl std::fmt::Display for BoundHit {
             Self::Time(time) => write!(f, "stopped after {} s (--max-seconds)", time.as_secs_f64()),
             Self::Steps(steps) => write!(f, "stopped at {steps} operations in a run (--max-steps)"),
             Self::Memory(bytes) => write!(f, "stopped at {} (--max-memory)", Size(*bytes)),
+            Self::Interrupted(1) => write!(f, "interrupted after 1 state"),
+            Self::Interrupted(states) => write!(f, "interrupted after {states} states"),
         }
     }
 }
@@ -169,9 +207,22 @@ fn searches() -> std::sync::MutexGuard<'static, Vec<Arc<AtomicU64>>> {
     SEARCHES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The states of all searches of this process that are over.
+static FINISHED_STATES: AtomicU64 = AtomicU64::new(0);
+
+/// How many states all searches of this process have explored so far.
+#[must_use]
+pub fn states_so_far() -> u64 {
+    let searches = searches();
+    let going_on: u64 = searches.iter().map(|states| states.load(Ordering::Relaxed)).sum();
+    going_on + FINISHED_STATES.load(Ordering::Relaxed)
+}
+
 impl Drop for CompleteRuns {
     fn drop(&mut self) {
-        searches().retain(|states| !Arc::ptr_eq(states, &self.states));
+        let mut searches = searches();
+        FINISHED_STATES.fetch_add(self.states.load(Ordering::Relaxed), Ordering::Relaxed);
+        searches.retain(|states| !Arc::ptr_eq(states, &self.states));
     }
 }
 
@@ -194,6 +245,10 @@ impl CompleteRuns {
     /// Counts a state; returns whether the exploration may go on from it.
     pub(crate) fn count(&self, choices: u32) -> bool {
         if self.cut.load(Ordering::Relaxed) {
+            return false;
+        }
+        if self.bounds.stop.asked() {
+            self.cut(BoundHit::Interrupted(self.states.load(Ordering::Relaxed)));
             return false;
         }
         let states = self.states.fetch_add(1, Ordering::Relaxed) + 1;
@@ -508,7 +563,8 @@ pub fn explore(
             let pass = Pass::new(source, first.config, bounds, started, (threads, &Arc::default()));
             let done = pass.machine.interruption().is_none() && !pass.misnumbered(source);
             let exploration = pass.collector.exploration(&pass.machine);
-            if done && exploration.bound.is_none() && exploration.broken.is_empty() {
+            let interrupted = matches!(exploration.bound, Some(BoundHit::Interrupted(_)));
+            if interrupted || done && exploration.bound.is_none() && exploration.broken.is_empty() {
                 return Ok(exploration);
             }
         }

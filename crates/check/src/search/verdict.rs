@@ -296,7 +296,9 @@ impl Search<'_> {
     fn tell(&mut self, explained: &mut Explained) -> Result<(), SpecError> {
         let options = self.explorer.options;
         let stated = explained.as_stated();
-        let detail = if stated { options.stated } else { options.unstated };
+        let wanted = if stated { options.stated } else { options.unstated };
+        // Whoever interrupts waits for no reasons.
+        let detail = if options.bounds.stop.asked() { wanted.min(Detail::Run) } else { wanted };
         let Some(Failing { source, rule, exploration }) = &self.failing else { return Ok(()) };
         if detail > Detail::Verdict && explained.asked == Asked::Rules {
             let wrong = |error: ReplayError| match error {

@@ -1,0 +1,245 @@
+//! Which checks are wanted: by name and system before anything is searched, by rule and verdict after it.
+//!
+//! What is not shown counts all the same: a filter hides no failure from the exit code. Without a search (`--list`) rule and
+//! verdict are those that checks state. A filter that nothing meets is an error that names what there is.
+//! Not here: searching, and what reports look like.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use clap::ValueEnum;
+use rankcheck_model::Rule;
+
+use super::check::Conclusion;
+use crate::launches::judge::JudgedJob;
+use crate::runs::judge::{Judged, RunVerdict};
+use crate::search::{Explained, Verdict};
+use crate::spec::{Check, CheckKind, Expect, Spec, did_you_mean};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct CheckSelection {
+    /// Only checks whose name contains this.
+    #[arg(long, value_name = "NAME")]
+    pub(super) only: Option<String>,
+    /// Only checks of files in a folder whose name contains this: sglang-9358.
+    #[arg(long, value_name = "NAME")]
+    pub(super) system: Option<String>,
+    /// Show only what breaks this rule, by the run that does, where several rules are broken.
+    #[arg(long, value_name = "RULE")]
+    pub(super) rule: Option<Rule>,
+    /// Show only what ends so.
+    #[arg(long, value_enum, value_name = "VERDICT")]
+    pub(super) verdict: Option<WantedVerdict>,
+}
+
+/// The verdicts that may be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(super) enum WantedVerdict {
+    /// No rule is broken.
+    Holds,
+    /// A rule is broken.
+    Fails,
+    /// A recorded run that stood still.
+    Hangs,
+    /// Too little is known.
+    Unknown,
+    /// It is not as stated, or a finding where nothing is stated.
+    Unexpected,
+}
+
+impl WantedVerdict {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::Fails => "fails",
+            Self::Hangs => "hangs",
+            Self::Unknown => "unknown",
+            Self::Unexpected => "unexpected",
+        }
+    }
+}
+
+/// What a filter looks at: of a check, a recorded run, or a job.
+pub(super) struct FilterFacts {
+    rules: BTreeSet<Rule>,
+    verdict: WantedVerdict,
+    unexpected: bool,
+}
+
+impl FilterFacts {
+    pub(super) fn of(explained: &Explained, conclusion: Conclusion) -> Self {
+        let rules = explained.runs.iter().flat_map(|run| run.broken.keys().copied()).collect();
+        let verdict = match explained.run().verdict {
+            Verdict::Holds => WantedVerdict::Holds,
+            Verdict::Fails { .. } => WantedVerdict::Fails,
+            Verdict::Unknown(_) => WantedVerdict::Unknown,
+        };
+        Self { rules, verdict, unexpected: conclusion == Conclusion::Otherwise }
+    }
+
+    pub(super) fn of_run(run: &Judged, conclusion: Conclusion) -> Self {
+        let rules = run.findings.iter().map(|finding| finding.rule).collect();
+        Self { rules, verdict: of_run(run.verdict), unexpected: conclusion == Conclusion::Otherwise }
+    }
+
+    pub(super) fn of_job(job: &JudgedJob, conclusion: Conclusion) -> Self {
+        let rules = job.rules().into_iter().collect();
+        Self { rules, verdict: of_run(job.verdict), unexpected: conclusion == Conclusion::Otherwise }
+    }
+}
+
+fn of_run(verdict: RunVerdict) -> WantedVerdict {
+    match verdict {
+        RunVerdict::Holds => WantedVerdict::Holds,
+        RunVerdict::Fails => WantedVerdict::Fails,
+        RunVerdict::Hangs => WantedVerdict::Hangs,
+        RunVerdict::Unknown => WantedVerdict::Unknown,
+    }
+}
+
+impl CheckSelection {
+    /// Whether only a part of what is searched is shown.
+    pub(super) fn filters(&self) -> bool {
+        self.rule.is_some() || self.verdict.is_some()
+    }
+
+    /// Whether a check, a recorded run or a job is shown.
+    pub(super) fn shows(&self, facts: &FilterFacts) -> bool {
+        let verdict = |wanted| match wanted {
+            WantedVerdict::Unexpected => facts.unexpected,
+            wanted => facts.verdict == wanted,
+        };
+        self.rule.is_none_or(|rule| facts.rules.contains(&rule)) && self.verdict.is_none_or(verdict)
+    }
+
+    /// Says what there is where a filter shows nothing.
+    pub(super) fn nothing(&self, all: &[FilterFacts]) -> String {
+        let broken: BTreeSet<Rule> = all.iter().flat_map(|facts| facts.rules.iter().copied()).collect();
+        let ids: Vec<&str> = broken.iter().map(|rule| rule.id()).collect();
+        if let Some(rule) = self.rule.filter(|rule| !broken.contains(rule)) {
+            return match ids.as_slice() {
+                [] => format!("no run breaks {rule} (--rule), nor any other rule"),
+                ids => {
+                    format!("no run breaks {rule} (--rule); the rules that are broken: {}", ids.join(", "))
+                }
+            };
+        }
+        let mut counts: BTreeMap<WantedVerdict, usize> = BTreeMap::new();
+        for facts in all.iter().filter(|facts| self.rule.is_none_or(|rule| facts.rules.contains(&rule))) {
+            *counts.entry(facts.verdict).or_default() += 1;
+            *counts.entry(WantedVerdict::Unexpected).or_default() += usize::from(facts.unexpected);
+        }
+        let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+        let counts: Vec<String> =
+            counts.map(|(verdict, count)| format!("{count} {}", verdict.word())).collect();
+        let wanted = self.verdict.map_or("", WantedVerdict::word);
+        match self.rule {
+            Some(rule) => {
+                format!(
+                    "nothing that breaks {rule} is {wanted} (--verdict); there are: {}",
+                    counts.join(", ")
+                )
+            }
+            None => format!("nothing is {wanted} (--verdict); there are: {}", counts.join(", ")),
+        }
+    }
+
+    /// Returns the checks that are wanted, as far as that is known before they are searched.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub(super) fn checks<'a>(&self, specs: &'a [Spec]) -> Result<Vec<(&'a Spec, &'a Check)>, String> {
+        let all = specs.iter().flat_map(|spec| spec.checks.iter().map(move |check| (spec, check)));
+        let in_system = |spec: &Spec| {
+            self.system.as_deref().is_none_or(|wanted| folders(spec).any(|folder| folder.contains(wanted)))
+        };
+        let in_system: Vec<_> = all.filter(|(spec, _)| in_system(spec)).collect();
+        if let Some(wanted) = self.system.as_deref().filter(|_| in_system.is_empty()) {
+            let known: BTreeSet<&str> = specs.iter().filter_map(|spec| folders(spec).last()).collect();
+            let what = format!("no check lies in a folder with a name like \"{wanted}\" (--system)");
+            return Err(format!("{what}{}", nearest(wanted, known.iter().copied())));
+        }
+        let named = |check: &Check| self.only.as_deref().is_none_or(|part| check.name.contains(part));
+        let wanted: Vec<_> = in_system.iter().copied().filter(|(_, check)| named(check)).collect();
+        match self.only.as_deref().filter(|_| wanted.is_empty()) {
+            Some(only) => {
+                let names = in_system.iter().map(|(_, check)| check.name.as_str());
+                Err(format!("no check has a name like that (--only){}", nearest(only, names)))
+            }
+            None => Ok(wanted),
+        }
+    }
+
+    /// Returns a line for each check, in the order of the files: its place, what it states, its name.
+    ///
+    /// # Errors
+    /// If none states what is wanted.
+    pub(super) fn list(&self, checks: &[(&Spec, &Check)]) -> Result<Vec<String>, String> {
+        let states = |check: &Check| {
+            let (verdict, rules) = stated(check);
+            self.rule.is_none_or(|rule| rules.iter().any(|id| *id == rule.id()))
+                && self.verdict.is_none_or(|wanted| verdict == Some(wanted))
+        };
+        let listed: Vec<&(&Spec, &Check)> = checks.iter().filter(|(_, check)| states(check)).collect();
+        if listed.is_empty() {
+            let mut ids: Vec<&str> = checks.iter().flat_map(|(_, check)| stated(check).1).collect();
+            ids.sort_unstable();
+            ids.dedup();
+            return Err(format!(
+                "no check states that (--list with --rule or --verdict: what checks state); \
+                 the rules that checks state: {}",
+                if ids.is_empty() { "none".to_owned() } else { ids.join(", ") }
+            ));
+        }
+        let place = |spec: &Spec, check: &Check| format!("{}:{}", spec.path, check.loc.line);
+        let line = |(spec, check): &&(&Spec, &Check)| {
+            let states = match stated(check) {
+                (Some(WantedVerdict::Fails), rules) => format!("fails {}", rules.join(", ")),
+                (Some(verdict), _) => verdict.word().to_owned(),
+                (None, _) if check.kind == CheckKind::SameOperations => "same operations".to_owned(),
+                (None, _) => "nothing stated".to_owned(),
+            };
+            format!("{}: {states}: {}", place(spec, check), check.name)
+        };
+        Ok(listed.iter().map(line).collect())
+    }
+}
+
+/// What a check states: its verdict, and the rules that are broken.
+fn stated(check: &Check) -> (Option<WantedVerdict>, Vec<&str>) {
+    match &check.kind {
+        CheckKind::Program(Expect::Holds { .. }) => (Some(WantedVerdict::Holds), Vec::new()),
+        CheckKind::Program(Expect::Fails { rule, also, .. }) => {
+            let rules = std::iter::once(rule).chain(also).map(String::as_str);
+            (Some(WantedVerdict::Fails), rules.collect())
+        }
+        CheckKind::Program(Expect::Nothing) | CheckKind::SameOperations => (None, Vec::new()),
+    }
+}
+
+/// The names of the folders that a spec lies in, the outermost first.
+fn folders(spec: &Spec) -> impl Iterator<Item = &str> {
+    let above = Path::new(&spec.path).parent().unwrap_or(Path::new(""));
+    above.iter().filter_map(std::ffi::OsStr::to_str)
+}
+
+/// The nearest of the names, or all of them where there are few, for the end of an error.
+fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    const FEW: usize = 8;
+    // Who gives a part of a name means how it begins, or a word of it.
+    let parts = |name: &'a str| {
+        let begins = name.char_indices().nth(word.chars().count()).map_or(name, |(end, _)| &name[..end]);
+        let words = name.split(|c: char| !c.is_alphanumeric()).filter(|part| !part.is_empty());
+        words.chain([begins, name]).map(move |part| (part, name))
+    };
+    let parts: Vec<(&str, &str)> = known.clone().flat_map(parts).collect();
+    let near = did_you_mean(word, parts.iter().map(|(part, _)| *part));
+    match near.and_then(|near| parts.iter().find(|(part, _)| *part == near)) {
+        Some((_, name)) => format!("; did you mean \"{name}\"?"),
+        None if known.clone().count() <= FEW => {
+            let names: Vec<String> = known.map(|name| format!("\"{name}\"")).collect();
+            format!("; known: {}", names.join(", "))
+        }
+        None => "; rankcheck check --list shows the names".to_owned(),
+    }
+}
