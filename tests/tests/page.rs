@@ -331,7 +331,7 @@ fn an_index_lists_every_input() {
     let arguments: Vec<&str> = inputs.into_iter().chain(["--out", &to]).collect();
     let (code, text) = report(enter(), &arguments);
     assert_eq!(code, 1, "{text}");
-    assert!(text.contains("2 passed, 2 failed (1 of the passes is an expected failure); 3 pages"), "{text}");
+    assert!(text.contains("2 passed, 3 failed (1 of the passes is an expected failure); 4 pages"), "{text}");
     let index = fs::read_to_string(out.join("index.html")).expect("the index is there");
     for word in ["the pool of one rank grows", "hang-2/clean", "hang-2/divergent", "stops_early", "expected"]
     {
@@ -342,7 +342,7 @@ fn an_index_lists_every_input() {
     assert!(at("hang-2/divergent") < at("the pool of one rank grows"));
     assert!(at("the pool of one rank grows") < at("hang-2/clean"));
     let pages = names(&out);
-    assert_eq!(pages.len(), 4, "{pages:?}");
+    assert_eq!(pages.len(), 5, "{pages:?}");
     for page in pages.iter().filter(|page| *page != "index.html") {
         assert!(index.contains(&format!("href=\"{page}\"")), "{page}");
     }

@@ -105,10 +105,8 @@ impl CheckSelection {
 
     /// Whether a check, a recorded run or a job is shown.
     pub(super) fn shows(&self, facts: &FilterFacts) -> bool {
-        let verdict = |wanted| match wanted {
-            WantedVerdict::Unexpected => facts.unexpected,
-            wanted => facts.verdict == wanted,
-        };
+        let verdict =
+            |wanted| facts.verdict == wanted || wanted == WantedVerdict::Unexpected && facts.unexpected;
         self.rule.is_none_or(|rule| facts.rules.contains(&rule)) && self.verdict.is_none_or(verdict)
     }
 

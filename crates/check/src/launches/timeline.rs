@@ -41,6 +41,12 @@ pub fn write_file(judged: &[JudgedJob], folder: &Path, to: &Path) -> Result<(), 
     out.flush().map_err(wrong)
 }
 
+/// A row of slices: a group, a stream, and which of the rows that launches which overlap need.
+type TrackKey = (GroupAt, Option<u64>, usize);
+
+/// A launch in its row: when it began and ended, its number in its process, and itself.
+type TrackedLaunch<'a> = (u64, u64, u32, &'a DeviceLaunch);
+
 /// Writes the timeline of a job.
 ///
 /// # Errors
@@ -65,8 +71,7 @@ pub fn write(judged: &JudgedJob, out: &mut dyn Write) -> std::io::Result<()> {
         let mut known: Vec<_> = known.collect();
         known.sort_unstable_by_key(|(created, nth, _)| (*created, *nth));
         let mut rows: BTreeMap<(GroupAt, Option<u64>), SliceRows> = BTreeMap::new();
-        let mut tracks: BTreeMap<(GroupAt, Option<u64>, usize), Vec<(u64, u64, u32, &DeviceLaunch)>> =
-            BTreeMap::new();
+        let mut tracks: BTreeMap<TrackKey, Vec<TrackedLaunch<'_>>> = BTreeMap::new();
         for (created, nth, launch) in known {
             let began = since(created);
             let ended = launch.finished.map_or(last, since).max(began);

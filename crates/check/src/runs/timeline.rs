@@ -6,6 +6,7 @@
 //! its device did that work was not recorded. The verdict is an instant where the last call of the first finding was made,
 //! or else at the end. Not here: what is found.
 
+use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -158,9 +159,9 @@ impl RankTimeline<'_, '_> {
                 CallEvent::Enter { time, thread, call } => {
                     last = last.max(time);
                     let at = microseconds(self.offset + time);
-                    if !open.contains_key(&thread) {
+                    if let Entry::Vacant(first) = open.entry(thread) {
                         self.events.track(rank, thread, &format!("host thread {thread}"))?;
-                        open.insert(thread, Vec::new());
+                        first.insert(Vec::new());
                     }
                     for FoundAtCall { text, is_first } in found.get(&number).into_iter().flatten() {
                         found_at = found_at.max(is_first.then_some(self.offset + time));
