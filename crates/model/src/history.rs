@@ -127,7 +127,7 @@ impl Machine {
         }
     }
 
-    /// What happened in the run that ends in this state, with [`Explain::Yes`].
+    /// What happened in the run that ends in this state, with [`Explain::Yes`](crate::Explain::Yes).
     #[must_use]
     pub fn history(&self, state: &State) -> History {
         let notes = locked(&self.notes);

@@ -280,7 +280,8 @@ fn devices(sides: &[DeviceSide]) -> String {
         return String::new();
     }
     let mut out = String::from(
-        "<section class=\"after-bench\" aria-labelledby=\"devices-title\"><h2 id=\"devices-title\">On devices</h2>",
+        "<section class=\"after-bench\" aria-labelledby=\"devices-title\"><h2 id=\"devices-title\">On devices</h2>\
+         <p>How each rank came to its end. A run whose data is wrong comes to its end too: what buffers held is not in these tables.</p>",
     );
     for side in sides {
         let agrees = match side.agrees {
