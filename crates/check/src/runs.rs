@@ -161,8 +161,10 @@ pub fn recordings_below(path: &std::path::Path) -> Vec<PathBuf> {
             found.push(folder.clone());
         }
         let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
-        let folders = entries.map(|entry| entry.path()).filter(|path| depth > 0 && path.is_dir());
-        open.extend(folders.map(|folder| (folder, depth - 1)));
+        // A link may lead back to where the walk has been.
+        let is_folder =
+            |entry: &std::fs::DirEntry| depth > 0 && entry.file_type().is_ok_and(|of| of.is_dir());
+        open.extend(entries.filter(is_folder).map(|entry| (entry.path(), depth - 1)));
     }
     found.sort();
     found

@@ -5,25 +5,23 @@
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::ValueEnum;
 use rankcheck_model::{Platform, Rule};
 
 use super::overview::{MANY, Overview};
-use super::progress::{INTERRUPTED, SearchProgress, interruptible};
+use super::progress::{INTERRUPTED, interruptible};
+use super::search::search_each;
 use super::select::{CheckSelection, FilterFacts};
 use super::{formats, output};
-use crate::device::seen::add_seen;
 use crate::dumps::{holds_dumps, judge_dumps};
 use crate::launches::judge::JudgedJob;
 use crate::logs::{holds_logs, judge_logs};
 use crate::pull_request::{CaseEnd, TestCase, annotations, github, junit, sarif};
 use crate::report::NotChecked;
 use crate::runs::judge::{self, Judged};
-use crate::search::{Bounds, Detail, Explained, Explored, KeptOfRun, Options, StopRequest, Verdict, search};
+use crate::search::{Bounds, Detail, Explained, Explored, KeptOfRun, Options, StopRequest, Verdict};
 use crate::spec::{Anchor, Spec, SpecError};
 use crate::together::{JointAnswer, Together, together};
 use crate::trace::Trace;
@@ -282,35 +280,7 @@ impl CheckArguments {
             }
         };
         let options = self.options(stop).map_err(output::usage)?;
-        let results: Mutex<BTreeMap<usize, Result<Explained, SpecError>>> = Mutex::default();
-        let next = AtomicUsize::new(0);
-        let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
-        let threads = self.jobs.map_or_else(cores, NonZero::get).clamp(1, jobs.len());
-        let progress = SearchProgress::new(jobs.len());
-        std::thread::scope(|scope| {
-            let watcher = scope.spawn(|| progress.watch(stop));
-            let work = || {
-                while !stop.asked() {
-                    let nth = next.fetch_add(1, Ordering::Relaxed);
-                    let Some((spec, check)) = jobs.get(nth) else { break };
-                    progress.begins(nth, &check.name);
-                    let result = search(spec, check, &options).and_then(|mut explained| {
-                        add_seen(&mut explained, spec, check)?;
-                        Ok(explained)
-                    });
-                    progress.ends(nth);
-                    results.lock().unwrap_or_else(PoisonError::into_inner).insert(nth, result);
-                }
-            };
-            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-            let joined: Vec<_> = workers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
-            progress.is_over();
-            watcher.thread().unpark();
-            if let Some(panic) = joined.into_iter().find_map(Result::err) {
-                std::panic::resume_unwind(panic);
-            }
-        });
-        let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let results = search_each(&jobs, &options, self.jobs, |_, explained| explained);
         let not_checked = jobs.iter().enumerate().filter(|(nth, _)| !results.contains_key(nth));
         let not_checked: Vec<NotChecked> = not_checked
             .map(|(_, job)| {

@@ -5,19 +5,17 @@
 use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use clap::ValueEnum;
 
 use super::check::ending;
 use super::git::{Git, GitError};
 use super::output;
-use crate::device::seen::add_seen;
+use super::search::{SearchJob, search_each};
 use crate::pull_request::comparison::{CheckSeen, Comparison, compare};
 use crate::pull_request::markdown;
-use crate::search::{Detail, Options, search};
-use crate::spec::{Check, Spec, SpecError};
+use crate::search::{Detail, Options};
+use crate::spec::{Spec, SpecError};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -209,35 +207,17 @@ impl CompareArguments {
     fn search(&self, revision: &Revision) -> (Vec<CheckSeen>, Vec<String>) {
         let mut options = Options::telling(Detail::Reason);
         options.bounds.states = self.max_states.unwrap_or(options.bounds.states);
-        let jobs: Vec<(&Spec, &Check)> = revision
+        let jobs: Vec<SearchJob<'_>> = revision
             .specs
             .iter()
             .flat_map(|spec| spec.checks.iter().map(move |check| (spec, check)))
             .collect();
         let root = revision.root.display().to_string();
-        let one = |spec: &Spec, check: &Check| -> Result<CheckSeen, SpecError> {
-            let mut explained = search(spec, check, &options)?;
-            add_seen(&mut explained, spec, check)?;
-            Ok(CheckSeen::of(&explained, ending(&explained), revision.name_of(spec), &root))
-        };
-        let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-        let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
-        let threads = self.jobs.map_or_else(cores, NonZero::get).clamp(1, jobs.len().max(1));
-        let bar = output::progress(jobs.len());
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    while let Some((spec, check)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let result = one(spec, check);
-                        bar.inc(1);
-                        results.lock().unwrap_or_else(PoisonError::into_inner).push(result);
-                    }
-                });
-            }
+        let results = search_each(&jobs, &options, self.jobs, |(spec, _), explained| {
+            CheckSeen::of(&explained, ending(&explained), revision.name_of(spec), &root)
         });
-        bar.finish_and_clear();
         let (mut seen, mut bad) = (Vec::new(), revision.bad.clone());
-        for result in results.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        for result in results.into_values() {
             match result {
                 Ok(found) => seen.push(found),
                 Err(error) => bad.push(error),

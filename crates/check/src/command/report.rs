@@ -59,7 +59,7 @@ impl Inputs {
                 continue;
             }
             let before = inputs.recordings.len();
-            recordings_below(path, &mut inputs.recordings);
+            inputs.recordings.extend(runs::recordings_below(path));
             let (dumps, logs) = (holds_dumps(path), holds_logs(path));
             if dumps {
                 inputs.dumps.push(path.clone());
@@ -75,23 +75,6 @@ impl Inputs {
             }
         }
         inputs
-    }
-}
-
-/// Folders of recorded runs below a folder, in the order of their names.
-fn recordings_below(folder: &Path, found: &mut Vec<PathBuf>) {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut folders: Vec<PathBuf> = entries
-        .filter(|entry| entry.file_type().is_ok_and(|of| of.is_dir()))
-        .map(|entry| entry.path())
-        .collect();
-    folders.sort();
-    for folder in folders {
-        if runs::is_recording(&folder) {
-            found.push(folder);
-        } else {
-            recordings_below(&folder, found);
-        }
     }
 }
 
@@ -156,13 +139,18 @@ impl ReportWriter<'_> {
             return Ok(());
         }
         let options = Options { kept: KeptOfRun::Memory, ..Options::telling(Detail::Repair) };
-        let (found, bad) = search_each(&jobs, &options, threads);
+        let results = search_each(&jobs, &options, threads, |_, explained| explained);
+        let (mut found, mut bad) = (Vec::new(), Vec::new());
+        for (nth, result) in results {
+            match result {
+                Ok(explained) => found.push((jobs[nth], explained)),
+                Err(error) => bad.push(error),
+            }
+        }
         self.cannot(&bad);
-        for of in &found {
-            let job = jobs.iter().find(|(spec, check)| spec.path == of.file && check.name == of.name);
-            let seen = job.map_or_else(|| Ok(SeenOfCheck::default()), |(spec, check)| beside(spec, check));
-            match seen {
-                Ok(seen) => self.check(of, &seen)?,
+        for ((spec, check), explained) in &found {
+            match beside(spec, check) {
+                Ok(seen) => self.check(explained, &seen)?,
                 Err(error) => self.cannot(&[error]),
             }
         }

@@ -1,4 +1,4 @@
-//! Searches many checks at the same time, with a bar that tells how far that is.
+//! Searches many checks at the same time, tells how far that is, and ends early when somebody asks for it.
 //!
 //! Not here: what is searched for ([`crate::search`]), and what becomes of it.
 
@@ -7,47 +7,51 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::output;
+use super::progress::SearchProgress;
 use crate::device::seen::add_seen;
 use crate::search::{Explained, Options, search};
 use crate::spec::{Check, Spec, SpecError};
 
-/// Searches checks, in so many threads, or as many as there are cores. Returns what was found, in the order of the
-/// checks, and what is wrong with those that cannot be evaluated.
-pub(super) fn search_each(
-    jobs: &[(&Spec, &Check)],
+/// A check that is searched, and the spec that states it.
+pub(super) type SearchJob<'a> = (&'a Spec, &'a Check);
+
+/// Searches checks, in so many threads, or as many as there are cores, until somebody asks the searches to stop.
+///
+/// Returns by the position of its check what `keep` makes of what was found, or what is wrong with a check that cannot be
+/// evaluated. Checks that nobody came to are missing.
+pub(super) fn search_each<T: Send>(
+    jobs: &[SearchJob<'_>],
     options: &Options,
     threads: Option<NonZero<usize>>,
-) -> (Vec<Explained>, Vec<SpecError>) {
-    let results: Mutex<BTreeMap<usize, Result<Explained, SpecError>>> = Mutex::default();
+    keep: impl Fn(SearchJob<'_>, Explained) -> T + Sync,
+) -> BTreeMap<usize, Result<T, SpecError>> {
+    let results: Mutex<BTreeMap<usize, Result<T, SpecError>>> = Mutex::default();
     let next = AtomicUsize::new(0);
     let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
     let threads = threads.map_or_else(cores, NonZero::get).min(jobs.len());
-    let bar = output::progress(jobs.len());
+    let (stop, progress) = (&options.bounds.stop, SearchProgress::new(jobs.len()));
     std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let nth = next.fetch_add(1, Ordering::Relaxed);
-                    let Some((spec, check)) = jobs.get(nth) else { break };
-                    bar.set_message(check.name.clone());
-                    let result = search(spec, check, options).and_then(|mut explained| {
-                        add_seen(&mut explained, spec, check)?;
-                        Ok(explained)
-                    });
-                    bar.inc(1);
-                    results.lock().unwrap_or_else(PoisonError::into_inner).insert(nth, result);
-                }
-            });
+        let watcher = scope.spawn(|| progress.watch(stop));
+        let work = || {
+            while !stop.asked() {
+                let nth = next.fetch_add(1, Ordering::Relaxed);
+                let Some(&(spec, check)) = jobs.get(nth) else { break };
+                progress.begins(nth, &check.name);
+                let result = search(spec, check, options).and_then(|mut explained| {
+                    add_seen(&mut explained, spec, check)?;
+                    Ok(keep((spec, check), explained))
+                });
+                progress.ends(nth);
+                results.lock().unwrap_or_else(PoisonError::into_inner).insert(nth, result);
+            }
+        };
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let joined: Vec<_> = workers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        progress.is_over();
+        watcher.thread().unpark();
+        if let Some(panic) = joined.into_iter().find_map(Result::err) {
+            std::panic::resume_unwind(panic);
         }
     });
-    bar.finish_and_clear();
-    let (mut found, mut bad) = (Vec::new(), Vec::new());
-    for result in results.into_inner().unwrap_or_else(PoisonError::into_inner).into_values() {
-        match result {
-            Ok(explained) => found.push(explained),
-            Err(error) => bad.push(error),
-        }
-    }
-    (found, bad)
+    results.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
