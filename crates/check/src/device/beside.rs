@@ -9,7 +9,7 @@ use rankcheck_real::case::{CommHistory, Ended, RankReport, Report};
 
 use super::observation::{Observation, ObservationError};
 use super::seen::observed;
-use super::{Agreement, Judgement, PredictionQuery, compare, predict};
+use super::{Agreement, Judgement, compare};
 use crate::spec::{Check, Spec, SpecError};
 
 /// One behaviour of devices with one program.
@@ -57,22 +57,10 @@ pub fn beside(spec: &Spec, check: &Check) -> Result<SeenOfCheck, SpecError> {
     };
     let of = |o: &&Observation| o.program.check == check.name && o.program.spec == from_above;
     for observation in observations.iter().filter(of) {
-        let Some((check, params)) = observation.program.find(spec) else {
+        let Some(predictions) = observation.predictions(spec)? else {
             seen.stale += 1;
             continue;
         };
-        let predictions = predict(&PredictionQuery {
-            spec,
-            check,
-            ranks: observation.program.ranks,
-            params: &params,
-            platform: observation.platform,
-            comms: observation.comms,
-        })?;
-        if predictions.digest != observation.digest {
-            seen.stale += 1;
-            continue;
-        }
         for behaviour in &observation.seen {
             let report = Report { ranks: behaviour.ranks.clone(), took: std::time::Duration::ZERO };
             let as_forced = predictions.runs.iter().find(|run| run.forced == behaviour.forced);

@@ -462,24 +462,32 @@ pub enum KeptError {
     Spec(#[from] SpecError),
 }
 
+impl Observation {
+    /// What the model says of the program that was observed; none if the spec has another program now.
+    ///
+    /// # Errors
+    /// If the spec is bad.
+    pub fn predictions(&self, spec: &Spec) -> Result<Option<Predictions>, SpecError> {
+        let Some((check, params)) = self.program.find(spec) else { return Ok(None) };
+        let predictions = predict(&PredictionQuery {
+            spec,
+            check,
+            ranks: self.program.ranks,
+            params: &params,
+            platform: self.platform,
+            comms: self.comms,
+        })?;
+        Ok(Some(predictions).filter(|predictions| predictions.digest == self.digest))
+    }
+}
+
 /// Compares one observation with the model.
 ///
 /// # Errors
 /// If the spec is bad.
 pub fn validity(observation: &Observation, spec: Option<&Spec>) -> Result<Validity, SpecError> {
     let Some(spec) = spec else { return Ok(Validity::Stale) };
-    let Some((check, params)) = observation.program.find(spec) else { return Ok(Validity::Stale) };
-    let predictions = predict(&PredictionQuery {
-        spec,
-        check,
-        ranks: observation.program.ranks,
-        params: &params,
-        platform: observation.platform,
-        comms: observation.comms,
-    })?;
-    if predictions.digest != observation.digest {
-        return Ok(Validity::Stale);
-    }
+    let Some(predictions) = observation.predictions(spec)? else { return Ok(Validity::Stale) };
     let judged = observation.seen.iter().map(|seen| {
         let report = Report { ranks: seen.ranks.clone(), took: Duration::ZERO };
         compare(&predictions, &seen.forced, &report)
