@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use rankcheck::dumps::judge_dumps;
 use rankcheck::page::diagram::{Diagram, Mark, Stated};
@@ -17,7 +16,7 @@ use rankcheck::spec::load;
 use rankcheck_tests::repository::{differs_from_golden, enter};
 use serde_json::Value;
 
-use crate::built::{command, folder};
+use crate::built::folder;
 use crate::recordings::folders;
 use crate::specs::verified;
 
@@ -307,10 +306,8 @@ fn dumps_have_pages() {
 }
 
 fn report(at: &Path, arguments: &[&str]) -> (i32, String) {
-    let ran = Command::new(command()).arg("report").args(arguments).current_dir(at).output();
-    let ran = ran.expect("the command starts");
-    let text = String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr);
-    (ran.status.code().expect("it is not killed"), text)
+    let (code, text) = crate::built::ran(at, &[&["report"], arguments].concat());
+    (code.expect("it is not killed"), text)
 }
 
 /// Names of the files of a folder.

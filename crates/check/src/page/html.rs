@@ -15,7 +15,7 @@ use super::folder::GENERATOR;
 const SHELL: &str = include_str!("page.html");
 const FINDING: &str = include_str!("finding.html");
 const STYLE: &str = include_str!("page.css");
-const SCRIPT: &str = include_str!("page.js");
+const SCRIPT: &str = concat!(include_str!("theme.js"), include_str!("page.js"));
 
 /// Text as it stands in HTML, between tags or in an attribute.
 #[must_use]

@@ -1,16 +1,6 @@
 "use strict";
 (() => {
   const $ = (id) => document.getElementById(id);
-  const theme = $("theme");
-  const themes = ["system", "light", "dark"];
-  let chosen = 0;
-  theme.hidden = false;
-  theme.addEventListener("click", () => {
-    chosen = (chosen + 1) % themes.length;
-    if (chosen === 0) delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = themes[chosen];
-    theme.textContent = `Theme: ${themes[chosen]}`;
-  });
   const rows = [...document.querySelectorAll("table.index tbody tr")];
   const texts = rows.map((row) => row.textContent.toLowerCase());
   const [words, unexpected] = [$("words"), $("unexpected")];

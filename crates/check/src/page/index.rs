@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use super::diagram::Stated;
 use super::html::{document, escaped};
 
-const SCRIPT: &str = include_str!("index.js");
+const SCRIPT: &str = concat!(include_str!("theme.js"), include_str!("index.js"));
 
 /// A row of the index.
 #[derive(Debug, Clone)]
