@@ -5,27 +5,12 @@
 
 use std::path::{Path, PathBuf};
 
-use rankcheck_tests::dumps::{Call, DumpedRun, Written};
+use rankcheck_tests::dumps::{Call, DumpedRun, Written, begun, sum};
 use rankcheck_tests::schedules::{Fault, Scheduled, scheduled};
 use serde_json::{Map, Value, json};
 
 /// How many simulated jobs are written.
 const SIMULATED: u64 = 36;
-
-fn sum(size: i64) -> Call {
-    Call::new("all_reduce").tensor(&[size])
-}
-
-/// A job of some ranks that did three collectives together, which are over.
-fn begun(ranks: u32) -> DumpedRun {
-    let mut run = DumpedRun::new(ranks);
-    let all = run.all();
-    for line in 1..=3 {
-        run.everywhere(all, &sum(64).line(line));
-    }
-    run.complete_everything();
-    run
-}
 
 /// The same job, in which some ranks call something.
 fn with(ranks: u32, change: impl Fn(&mut DumpedRun)) -> DumpedRun {

@@ -194,6 +194,24 @@ impl DumpedRank {
     }
 }
 
+/// A sum over all ranks of a group, of so many elements.
+#[must_use]
+pub fn sum(size: i64) -> Call {
+    Call::new("all_reduce").tensor(&[size])
+}
+
+/// A job of some ranks that did three collectives together, which are over.
+#[must_use]
+pub fn begun(ranks: u32) -> DumpedRun {
+    let mut run = DumpedRun::new(ranks);
+    let all = run.all();
+    for line in 1..=3 {
+        run.everywhere(all, &sum(64).line(line));
+    }
+    run.complete_everything();
+    run
+}
+
 impl DumpedRun {
     /// Processes that have not called anything, in one group.
     #[must_use]

@@ -37,6 +37,14 @@ pub(crate) fn command() -> &'static Path {
     })
 }
 
+/// Runs the command in a folder. Returns its exit code, and what it printed, errors last.
+pub(crate) fn ran(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let output =
+        Command::new(command()).args(arguments).current_dir(folder).output().expect("the command starts");
+    let [printed, errors] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    (output.status.code(), printed.into_owned() + &errors)
+}
+
 /// Returns the recorder's library, which this package depends on.
 pub(crate) fn recorder() -> &'static Path {
     static RECORDER: OnceLock<PathBuf> = OnceLock::new();

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use rankcheck::dumps::judge_dumps;
 use rankcheck::dumps::read::read_dump;
@@ -12,7 +11,7 @@ use rankcheck::launches::report;
 use rankcheck::launches::waits::{CircleStep, RootKind};
 use rankcheck::runs::judge::RunVerdict;
 use rankcheck_tests::damage::Random;
-use rankcheck_tests::dumps::{Call, DumpedRun, DumpsSaved, Written, damaged_dump};
+use rankcheck_tests::dumps::{Call, DumpedRun, DumpsSaved, Written, begun, damaged_dump, sum};
 use rankcheck_tests::repository::{differs_from_golden, enter};
 use rankcheck_tests::schedules::{Fault, Scheduled, scheduled};
 
@@ -179,21 +178,6 @@ fn each(name: &str, run: &DumpedRun, said: impl Fn(&JudgedJob, &str, bool)) {
 
 fn rules(judged: &JudgedJob) -> Vec<&'static str> {
     judged.rules().iter().map(|rule| rule.id()).collect()
-}
-
-fn sum(size: i64) -> Call {
-    Call::new("all_reduce").tensor(&[size])
-}
-
-/// A job of some ranks that did three collectives together, which are over.
-fn begun(ranks: u32) -> DumpedRun {
-    let mut run = DumpedRun::new(ranks);
-    let all = run.all();
-    for line in 1..=3 {
-        run.everywhere(all, &sum(64).line(line));
-    }
-    run.complete_everything();
-    run
 }
 
 #[test]
@@ -696,16 +680,7 @@ fn damaged_dumps_are_judged_without_panic() {
 fn the_command_takes_dumps() {
     let run = begun(3);
     let saved = run.save("command", Written::Torch);
-    let command = |arguments: &[&str]| {
-        let output = Command::new(crate::built::command())
-            .args(arguments)
-            .current_dir(&saved.folder)
-            .output()
-            .expect("the command starts");
-        let text =
-            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        (output.status.code(), text)
-    };
+    let command = |arguments: &[&str]| crate::built::ran(&saved.folder, arguments);
     let (code, text) = command(&["check", "."]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.starts_with("HOLDS  .   3 ranks, 9 calls: nothing wrong up to here"), "{text}");

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use rankcheck::launches::compare::CallDifference;
 use rankcheck::launches::judge::{JudgedJob, judge};
@@ -15,7 +14,7 @@ use rankcheck::logs::read::Logs;
 use rankcheck::runs::judge::RunVerdict;
 use rankcheck_tests::damage::Random;
 use rankcheck_tests::dumps::logged::{LOG_FORMS, LogForm};
-use rankcheck_tests::dumps::{Call, DumpedRun, DumpsSaved};
+use rankcheck_tests::dumps::{Call, DumpedRun, DumpsSaved, sum};
 use rankcheck_tests::repository::{differs_from_golden, enter};
 use rankcheck_tests::schedules::{Fault, Scheduled, scheduled};
 
@@ -49,10 +48,6 @@ fn rules(judged: &JudgedJob) -> Vec<&'static str> {
 
 fn roots(judged: &JudgedJob) -> BTreeSet<u32> {
     judged.waits.roots.iter().map(|root| root.rank).collect()
-}
-
-fn sum(size: i64) -> Call {
-    Call::new("all_reduce").tensor(&[size])
 }
 
 /// A job of four ranks with a pair, which went well.
@@ -396,16 +391,7 @@ fn the_command_takes_logs() {
     for rank in 0..4 {
         saved.write(&format!("log.node0.{rank}"), run.log(rank, LogForm::Nccl2_28, true).as_bytes());
     }
-    let command = |arguments: &[&str]| {
-        let output = Command::new(crate::built::command())
-            .args(arguments)
-            .current_dir(&saved.folder)
-            .output()
-            .expect("the command starts");
-        let text =
-            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        (output.status.code(), text)
-    };
+    let command = |arguments: &[&str]| crate::built::ran(&saved.folder, arguments);
     let (code, text) = command(&["check", "."]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.starts_with("HOLDS  .   4 ranks"), "{text}");
