@@ -7,12 +7,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use signal_hook::consts::SIGINT;
-use signal_hook::flag;
+use signal_hook::iterator::Signals;
 
 use super::output;
 use crate::search::{StopRequest, states_so_far};
@@ -20,16 +20,27 @@ use crate::search::{StopRequest, states_so_far};
 /// The exit code of a command that was interrupted, as shells count: 128 and the number of the signal.
 pub(super) const INTERRUPTED: u8 = 130;
 
+/// How soon after a signal another one is the same: what runs a command for somebody often passes on the signal that the
+/// terminal has sent to both.
+const SAME_SIGNAL: Duration = Duration::from_millis(300);
+
 /// Returns what Ctrl-C asks for. A second one ends the process.
 pub(super) fn interruptible() -> StopRequest {
-    let asked = Arc::new(AtomicBool::new(false));
-    // The second signal looks before the first has been noted, so the order of the two matters. Where the system refuses,
-    // Ctrl-C ends the process as it did before.
-    let second = flag::register_conditional_shutdown(SIGINT, INTERRUPTED.into(), Arc::clone(&asked));
-    if second.is_ok() {
-        let _ = flag::register(SIGINT, Arc::clone(&asked));
+    let asked = StopRequest::default();
+    // Where the system refuses, Ctrl-C ends the process as it did before.
+    if let Ok(mut signals) = Signals::new([SIGINT]) {
+        let request = asked.clone();
+        std::thread::spawn(move || {
+            let mut first: Option<Instant> = None;
+            for _ in &mut signals {
+                request.ask();
+                if first.get_or_insert_with(Instant::now).elapsed() > SAME_SIGNAL {
+                    std::process::exit(INTERRUPTED.into());
+                }
+            }
+        });
     }
-    StopRequest::from(asked)
+    asked
 }
 
 /// The searches of a command.

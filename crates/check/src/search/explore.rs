@@ -40,12 +40,6 @@ impl StopRequest {
     }
 }
 
-impl From<Arc<AtomicBool>> for StopRequest {
-    fn from(asked: Arc<AtomicBool>) -> Self {
-        Self(asked)
-    }
-}
-
 impl PartialEq for StopRequest {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
