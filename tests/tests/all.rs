@@ -40,6 +40,7 @@ mod reported;
 mod reports;
 mod returned;
 mod runs;
+mod searches;
 mod shared;
 mod specs;
 mod stream_memory;

@@ -12,6 +12,7 @@ pub(crate) mod changed;
 mod coverage;
 pub mod explain;
 pub mod explore;
+mod graph;
 mod memory;
 pub mod naive;
 pub mod predict;

@@ -1,16 +1,17 @@
-//! Explores every choice of a program: the only file that names stateright.
+//! Explores every choice of a program.
 //!
-//! A state is what [`Machine::advance`] leaves; a transition is one choice. A program without choices is one
-//! state. Finding a contended object restarts the exploration with it. stateright does breadth-first search,
-//! so the first witness of a rule has the fewest choices; the verdict is made here, from what complete runs
-//! left, because stateright's own "pass" also stands for runs that a bound cut short.
+//! A state is what [`Machine::advance`] leaves; a transition is one choice: a [`Model`] of stateright. A program without
+//! choices is one state. Finding a contended object restarts the exploration with it. The states are walked depth first
+//! ([`super::graph`]), and what complete runs show is put in the order of a breadth-first search afterwards, so that the
+//! witness of a rule has the fewest choices. stateright's own checker goes through the same model in [`breadth_first`], for
+//! comparison: it keeps whole states, which is too much for large programs.
 //! Not here: what the choices mean, and what was expected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rankcheck_model::machine::{Costs, Executed};
@@ -18,8 +19,10 @@ use rankcheck_model::{
     Choice, Config, FindingKey, Interruption, Loc, Machine, Mode, Nondet, Outcome, Rank, Rule, Source,
     SourceError, State, Symmetry, Token,
 };
+use rustc_hash::{FxHashMap, FxHasher};
 use stateright::{Checker, Model, Property};
 
+use super::graph::{Fingerprinted, StateGraph, StateId, Visitor};
 use super::memory;
 use super::predict::DecidedRun;
 
@@ -170,23 +173,68 @@ pub struct Exploration {
     pub config: Config,
 }
 
-/// What terminal states leave behind.
+/// How a complete run ended.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct RunEnd {
+    outcome: Outcome,
+    /// The rules that are broken, each with the smallest causal past of a finding.
+    broken: BTreeMap<Rule, u64>,
+    /// Where two ranks use the same buffers in another order, in words.
+    another_order: Option<String>,
+}
+
+/// What complete runs leave behind, in the order in which a search came to them.
 #[derive(Debug, Default)]
 struct Collected {
-    outcomes: BTreeMap<Outcome, Witness>,
-    broken: BTreeMap<Rule, Witness>,
-    executions: u64,
+    /// All ends, each with its number.
+    ends: BTreeMap<RunEnd, u32>,
+    /// The complete runs, each with the number of its end.
+    complete: Vec<(StateId, u32)>,
     costs: Costs,
     executed: Executed,
     active: BTreeSet<Rank>,
-    /// After how many choices, and in words.
-    another_order: Option<(usize, String)>,
     bound: Option<BoundHit>,
 }
 
-/// Collects what complete runs show; shared with the naive exploration.
+/// The first complete run of each kind, fewest choices first.
 #[derive(Debug)]
-pub(crate) struct CompleteRuns {
+struct FirstRuns<R> {
+    outcomes: BTreeMap<Outcome, R>,
+    /// By rule: after how many choices, with how large a causal past, and which run.
+    broken: BTreeMap<Rule, (usize, u64, R)>,
+    /// After how many choices, and in words.
+    another_order: Option<(usize, String)>,
+}
+
+impl<R> Default for FirstRuns<R> {
+    fn default() -> Self {
+        Self { outcomes: BTreeMap::new(), broken: BTreeMap::new(), another_order: None }
+    }
+}
+
+impl<R: Clone> FirstRuns<R> {
+    /// Adds a run; those with fewer choices have been added before.
+    fn add(&mut self, end: &RunEnd, choices: usize, run: &R) {
+        if let Some(told) = &end.another_order
+            && self.another_order.as_ref().is_none_or(|(fewest, best)| (choices, told) < (*fewest, best))
+        {
+            self.another_order = Some((choices, told.clone()));
+        }
+        if !self.outcomes.contains_key(&end.outcome) {
+            self.outcomes.insert(end.outcome.clone(), run.clone());
+        }
+        for (rule, past) in &end.broken {
+            let best = self.broken.get(rule);
+            if best.is_none_or(|(fewest, smallest, _)| (choices, *past) < (*fewest, *smallest)) {
+                self.broken.insert(*rule, (choices, *past, run.clone()));
+            }
+        }
+    }
+}
+
+/// Collects what complete runs show.
+#[derive(Debug)]
+pub(super) struct CompleteRuns {
     collected: Mutex<Collected>,
     states: Arc<AtomicU64>,
     cut: AtomicBool,
@@ -197,8 +245,8 @@ pub(crate) struct CompleteRuns {
 /// The numbers of states of the searches that go on in this process: the largest gives up where memory ends.
 static SEARCHES: Mutex<Vec<Arc<AtomicU64>>> = Mutex::new(Vec::new());
 
-fn searches() -> std::sync::MutexGuard<'static, Vec<Arc<AtomicU64>>> {
-    SEARCHES.lock().unwrap_or_else(PoisonError::into_inner)
+fn searches() -> MutexGuard<'static, Vec<Arc<AtomicU64>>> {
+    locked(&SEARCHES)
 }
 
 /// The states of all searches of this process that are over.
@@ -212,6 +260,10 @@ pub fn states_so_far() -> u64 {
     going_on + FINISHED_STATES.load(Ordering::Relaxed)
 }
 
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Drop for CompleteRuns {
     fn drop(&mut self) {
         let mut searches = searches();
@@ -221,23 +273,23 @@ impl Drop for CompleteRuns {
 }
 
 impl CompleteRuns {
-    pub(crate) fn new(bounds: Bounds, started: Instant) -> Self {
+    pub(super) fn new(bounds: Bounds, started: Instant) -> Self {
         let states = Arc::new(AtomicU64::new(0));
         searches().push(Arc::clone(&states));
         Self { collected: Mutex::default(), states, cut: AtomicBool::new(false), bounds, started }
     }
 
-    fn locked(&self) -> std::sync::MutexGuard<'_, Collected> {
-        self.collected.lock().unwrap_or_else(PoisonError::into_inner)
+    fn locked(&self) -> MutexGuard<'_, Collected> {
+        locked(&self.collected)
     }
 
-    pub(crate) fn cut(&self, bound: BoundHit) {
+    pub(super) fn cut(&self, bound: BoundHit) {
         self.locked().bound.get_or_insert(bound);
         self.cut.store(true, Ordering::Relaxed);
     }
 
     /// Counts a state; returns whether the exploration may go on from it.
-    pub(crate) fn count(&self, choices: u32) -> bool {
+    fn count(&self, choices: u32) -> bool {
         if self.cut.load(Ordering::Relaxed) {
             return false;
         }
@@ -278,24 +330,23 @@ impl CompleteRuns {
             && searches().iter().all(|states| states.load(Ordering::Relaxed) <= own)
     }
 
-    /// A run that is complete.
-    pub(crate) fn complete(&self, machine: &Machine, state: &State) {
+    /// A run that is complete; none if it is no run of the program.
+    fn end(&self, machine: &Machine, state: &State) -> Option<RunEnd> {
         machine.contend_blocked(state);
         if machine.interrupted() || machine.infeasible(state) {
-            return;
+            return None;
         }
         let mut state = state.clone();
         machine.finish(&mut state);
-        let outcome = machine.outcome(&state);
-        let another_order = machine.operands_in_another_order(&state);
-        let mut collected = self.locked();
-        collected.executions += 1;
-        if let Some(told) = another_order.map(|told| (state.choices().len(), told))
-            && collected.another_order.as_ref().is_none_or(|best| told < *best)
-        {
-            collected.another_order = Some(told);
+        let mut broken: BTreeMap<Rule, u64> = BTreeMap::new();
+        for (FindingKey { rule, .. }, finding) in state.findings() {
+            let past = broken.entry(*rule).or_insert(finding.past);
+            *past = finding.past.min(*past);
         }
-        for rank in (0..machine.config.ranks).map(rankcheck_model::Rank) {
+        let outcome = machine.outcome(&state);
+        let end = RunEnd { outcome, broken, another_order: machine.operands_in_another_order(&state) };
+        let mut collected = self.locked();
+        for rank in (0..machine.config.ranks).map(Rank) {
             let costs = state.rank(rank).costs();
             collected.costs.raise_to(costs);
             let executed = state.rank(rank).executed();
@@ -305,39 +356,80 @@ impl CompleteRuns {
                 collected.active.insert(rank);
             }
         }
-        collected.outcomes.entry(outcome).or_insert_with(|| Witness { choices: state.choices(), past: 0 });
-        for (FindingKey { rule, .. }, finding) in state.findings() {
-            let better = collected.broken.get(rule).is_none_or(|best| {
-                let choices = state.choices().len();
-                (choices, finding.past) < (best.choices.len(), best.past)
-            });
-            if better {
-                collected.broken.insert(*rule, Witness { choices: state.choices(), past: finding.past });
-            }
-        }
+        Some(end)
     }
 
-    pub(crate) fn exploration(&self, machine: &Machine) -> Exploration {
+    pub(super) fn complete(&self, machine: &Machine, at: StateId, state: &State) {
+        let Some(end) = self.end(machine, state) else { return };
         let mut collected = self.locked();
+        let next = u32::try_from(collected.ends.len()).expect("fewer than 2^32 ends");
+        let end = *collected.ends.entry(end).or_insert(next);
+        collected.complete.push((at, end));
+    }
+
+    /// What was found on a walk over a model, with the shortest ways to it.
+    pub(super) fn exploration<M>(&self, machine: &Machine, model: &M, graph: &StateGraph) -> Exploration
+    where
+        M: Model,
+        M::State: Fingerprinted + AsRef<State>,
+    {
+        let (ends, complete) = {
+            let mut collected = self.locked();
+            (std::mem::take(&mut collected.ends), std::mem::take(&mut collected.complete))
+        };
+        let mut by_number: Vec<&RunEnd> = ends.keys().collect();
+        ends.iter().for_each(|(end, number)| by_number[*number as usize] = end);
+        let executions = complete.len() as u64;
+        let complete: FxHashMap<StateId, u32> = complete.into_iter().collect();
+        let order = graph.breadth_first();
+        let mut first = FirstRuns::default();
+        for state in &order.states {
+            if let Some(end) = complete.get(state) {
+                first.add(by_number[*end as usize], order.depth(*state) as usize, state);
+            }
+        }
+        drop(complete);
+        let steps = machine.steps_total();
+        let shown = first.outcomes.values().chain(first.broken.values().map(|(_, _, run)| run));
+        let shown: BTreeSet<StateId> = shown.copied().collect();
+        let mut choices: FxHashMap<StateId, Vec<Choice>> = FxHashMap::default();
+        graph.along_shortest_paths(model, &order, &shown, |id, state| {
+            choices.insert(id, state.as_ref().choices());
+        });
+        let choices = |run: &StateId| choices.get(run).cloned().unwrap_or_default();
+        self.found(machine, &first, (executions, steps), choices)
+    }
+
+    fn found<R>(
+        &self,
+        machine: &Machine,
+        first: &FirstRuns<R>,
+        (executions, steps): (u64, u64),
+        choices: impl Fn(&R) -> Vec<Choice>,
+    ) -> Exploration {
+        let collected = self.locked();
         let word = |token: Token| machine.name(token).to_string();
         // Of interchangeable ranks, each does in some run what one does in this.
         let all_alike =
             machine.source.symmetry() == Symmetry::Interchangeable && !collected.active.is_empty();
         let idle = |rank: &Rank| !all_alike && !collected.active.contains(rank);
         let idle_ranks = (0..machine.config.ranks).map(Rank).filter(idle).collect();
+        let witness = |run: &R, past: u64| Witness { choices: choices(run), past };
+        let outcomes = first.outcomes.iter().map(|(outcome, run)| (outcome.clone(), witness(run, 0)));
+        let broken = first.broken.iter().map(|(rule, (_, past, run))| (*rule, witness(run, *past)));
         Exploration {
-            outcomes: std::mem::take(&mut collected.outcomes),
-            broken: std::mem::take(&mut collected.broken),
+            outcomes: outcomes.collect(),
+            broken: broken.collect(),
             states: self.states.load(Ordering::Relaxed),
-            executions: collected.executions,
-            steps: machine.steps_total(),
+            executions,
+            steps,
             contended: machine.config.contended.iter().map(|object| object_name(machine, *object)).collect(),
             bound: collected.bound.clone(),
             reached: machine.reached().into_iter().map(word).collect(),
             costs: collected.costs,
             executed: collected.executed,
             idle_ranks,
-            another_order: collected.another_order.take().map(|(_, told)| told),
+            another_order: first.another_order.clone().map(|(_, told)| told),
             measured: machine.measured().into_iter().map(|(name, value)| (word(name), value)).collect(),
             config: machine.config.clone(),
         }
@@ -398,19 +490,33 @@ impl Settled {
     }
 }
 
+impl Fingerprinted for Settled {
+    fn fingerprint(&self) -> u128 {
+        let fingerprint = u128::from(self.state.fingerprint());
+        if self.agreed.counts.is_empty() {
+            return fingerprint;
+        }
+        let mut hasher = FxHasher::default();
+        self.agreed().hash(&mut hasher);
+        fingerprint ^ u128::from(hasher.finish()) << 64
+    }
+}
+
+impl AsRef<State> for Settled {
+    fn as_ref(&self) -> &State {
+        &self.state
+    }
+}
+
 impl Hash for Settled {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
-        hasher.write_u64(self.state.fingerprint());
-        if !self.agreed.counts.is_empty() {
-            self.agreed().hash(hasher);
-        }
+        self.fingerprint().hash(hasher);
     }
 }
 
 impl PartialEq for Settled {
     fn eq(&self, other: &Self) -> bool {
-        self.state.fingerprint() == other.state.fingerprint()
-            && (Arc::ptr_eq(&self.agreed, &other.agreed) || self.agreed() == other.agreed())
+        self.fingerprint() == other.fingerprint()
     }
 }
 
@@ -426,13 +532,28 @@ struct Restriction {
 /// The reduced semantics as stateright sees it.
 struct Reduced {
     machine: Arc<Machine>,
-    collector: Arc<CompleteRuns>,
     /// Whether ranks were renumbered: then they must have been interchangeable to the end.
     renumbered: Arc<AtomicBool>,
     restriction: Arc<Restriction>,
+    /// Whether states know the choices that led to them.
+    remembers: bool,
 }
 
 impl Reduced {
+    fn new(machine: &Arc<Machine>, restriction: &Arc<Restriction>, remembers: bool) -> Self {
+        let (machine, restriction) = (Arc::clone(machine), Arc::clone(restriction));
+        Self { machine, renumbered: Arc::default(), restriction, remembers }
+    }
+
+    /// Whether a rank looked at its number after ranks were taken for interchangeable.
+    fn misnumbered(&self) -> bool {
+        Self::is_misnumbered(&self.machine, &self.renumbered)
+    }
+
+    fn is_misnumbered(machine: &Machine, renumbered: &AtomicBool) -> bool {
+        machine.source.symmetry() == Symmetry::Distinct && renumbered.load(Ordering::Relaxed)
+    }
+
     /// The place and the occurrence of a value that ranks agree on, and the rank's original number.
     fn agreement(&self, settled: &Settled, choice: &Choice) -> Option<(usize, u32, Rank)> {
         let Choice::Value(rank, thread, values) = choice else { return None };
@@ -491,14 +612,11 @@ impl Model for Reduced {
     }
 
     fn actions(&self, settled: &Settled, actions: &mut Vec<Choice>) {
-        if self.machine.interrupted() || !self.collector.count(settled.choices) {
+        if self.machine.interrupted() {
             return;
         }
         *actions = self.machine.choices(&settled.state);
         self.restriction.decided.keep(&self.machine, &settled.state, actions);
-        if actions.is_empty() {
-            self.collector.complete(&self.machine, &settled.state);
-        }
         if !self.restriction.alike_at.is_empty() {
             self.agree(settled, actions);
         }
@@ -517,7 +635,9 @@ impl Model for Reduced {
             agreed.counts.insert((place, rank), nth + 1);
         }
         let mut state = settled.state.clone();
-        self.machine.remember(&mut state, &choice);
+        if self.remembers {
+            self.machine.remember(&mut state, &choice);
+        }
         self.machine.take(&mut state, &choice);
         self.machine.advance_from(&settled.state, &mut state);
         Some(self.settled(state, settled.choices + 1, agreed))
@@ -529,14 +649,30 @@ impl Model for Reduced {
     }
 }
 
-/// States that one thread explores before others help it.
-const ALONE_STATES: u64 = 2_000;
+impl CompleteRuns {
+    /// Whether an exploration may go on from a state to which so many choices led.
+    pub(super) fn goes_on(&self, machine: &Machine, choices: u32) -> bool {
+        !machine.interrupted() && self.count(choices)
+    }
+}
 
-/// Explores every choice of a program within bounds.
-///
-/// What is found is always the same. So are the witnesses of broken rules: breadth-first search by several
-/// threads may come upon a longer run first, so an exploration that finds a rule broken is done by one. Only
-/// which of several runs witnesses an outcome that breaks nothing may differ.
+/// Looks at the states of one walk.
+struct Visit<'a> {
+    machine: &'a Machine,
+    runs: &'a CompleteRuns,
+}
+
+impl Visitor<Settled> for Visit<'_> {
+    fn enter(&self, settled: &Settled) -> bool {
+        self.runs.goes_on(self.machine, settled.choices)
+    }
+
+    fn end(&self, at: StateId, settled: &Settled) {
+        self.runs.complete(self.machine, at, &settled.state);
+    }
+}
+
+/// Explores every choice of a program within bounds. How many threads do it changes nothing of what is found.
 ///
 /// # Errors
 /// If the program cannot be evaluated.
@@ -545,28 +681,11 @@ pub fn explore(
     config: Config,
     bounds: &Bounds,
 ) -> Result<Exploration, SourceError> {
-    let started = Instant::now();
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-    if threads > 1 && bounds.states > ALONE_STATES {
-        let few = Bounds { states: ALONE_STATES, ..bounds.clone() };
-        let first = alone(source, config.clone(), &few, started, &Arc::default())?;
-        if first.bound != Some(BoundHit::States(ALONE_STATES)) {
-            return Ok(first);
-        }
-        if first.broken.is_empty() {
-            let pass = Pass::new(source, first.config, bounds, started, (threads, &Arc::default()));
-            let done = pass.machine.interruption().is_none() && !pass.misnumbered(source);
-            let exploration = pass.collector.exploration(&pass.machine);
-            let interrupted = matches!(exploration.bound, Some(BoundHit::Interrupted(_)));
-            if interrupted || done && exploration.bound.is_none() && exploration.broken.is_empty() {
-                return Ok(exploration);
-            }
-        }
-    }
-    alone(source, config, bounds, started, &Arc::default())
+    explore_with(source, config, bounds, (threads, Restriction::default()))
 }
 
-/// Explores with one thread, so that the witness of every outcome is always the same too.
+/// Explores with one thread.
 ///
 /// # Errors
 /// If the program cannot be evaluated.
@@ -575,7 +694,7 @@ pub fn explore_alone(
     config: Config,
     bounds: &Bounds,
 ) -> Result<Exploration, SourceError> {
-    alone(source, config, bounds, Instant::now(), &Arc::default())
+    explore_with(source, config, bounds, (1, Restriction::default()))
 }
 
 /// Explores a program whose ranks decide alike in these places: each takes the value that the first of them took, at
@@ -589,8 +708,7 @@ pub(crate) fn explore_agreeing(
     bounds: &Bounds,
     alike_at: Vec<Loc>,
 ) -> Result<Exploration, SourceError> {
-    let restriction = Restriction { alike_at, ..Restriction::default() };
-    alone(source, config, bounds, Instant::now(), &Arc::new(restriction))
+    explore_with(source, config, bounds, (1, Restriction { alike_at, ..Restriction::default() }))
 }
 
 /// Explores what a run leaves open: every choice of a program that the run did not come by.
@@ -603,74 +721,108 @@ pub(super) fn explore_as_decided(
     bounds: &Bounds,
     decided: DecidedRun,
 ) -> Result<Exploration, SourceError> {
-    let restriction = Restriction { decided, ..Restriction::default() };
-    alone(source, config, bounds, Instant::now(), &Arc::new(restriction))
+    explore_with(source, config, bounds, (1, Restriction { decided, ..Restriction::default() }))
 }
 
-/// A search from the beginning to the end, or to what interrupts it.
-struct Pass {
-    machine: Arc<Machine>,
-    collector: Arc<CompleteRuns>,
-    renumbered: Arc<AtomicBool>,
-}
-
-impl Pass {
-    fn new(
-        source: &Arc<dyn Source>,
-        config: Config,
-        bounds: &Bounds,
-        started: Instant,
-        (threads, restriction): (usize, &Arc<Restriction>),
-    ) -> Self {
-        let pass = Self {
-            machine: Arc::new(Machine::new(Arc::clone(source), config)),
-            collector: Arc::new(CompleteRuns::new(bounds.clone(), started)),
-            renumbered: Arc::new(AtomicBool::new(false)),
-        };
-        let reduced = Reduced {
-            machine: Arc::clone(&pass.machine),
-            collector: Arc::clone(&pass.collector),
-            renumbered: Arc::clone(&pass.renumbered),
-            restriction: Arc::clone(restriction),
-        };
-        drop(reduced.checker().threads(threads).spawn_bfs().join());
-        pass
-    }
-
-    /// Whether a rank looked at its number after ranks were taken for interchangeable.
-    fn misnumbered(&self, source: &Arc<dyn Source>) -> bool {
-        source.symmetry() == Symmetry::Distinct && self.renumbered.load(Ordering::Relaxed)
-    }
-}
-
-/// Explores with one thread, again from the start whenever something turned out to be contended.
-fn alone(
+/// Explores, again from the start whenever something turned out to be contended.
+fn explore_with(
     source: &Arc<dyn Source>,
     config: Config,
     bounds: &Bounds,
-    started: Instant,
-    restriction: &Arc<Restriction>,
+    (threads, restriction): (usize, Restriction),
 ) -> Result<Exploration, SourceError> {
-    let mut config = Config { mode: Mode::Reduced, steps_at_most: bounds.steps, ..config };
+    let restriction = Arc::new(restriction);
+    let mut walk = RepeatedWalk::new(Config { mode: Mode::Reduced, ..config }, bounds);
     loop {
-        let pass = Pass::new(source, config.clone(), bounds, started, (1, restriction));
-        let exploration = || pass.collector.exploration(&pass.machine);
-        match pass.machine.interruption() {
-            None if pass.misnumbered(source) => {}
-            None => return Ok(exploration()),
+        let machine = walk.machine(source);
+        let reduced = Reduced::new(&machine, &restriction, false);
+        let graph = StateGraph::of(&reduced, &Visit { machine: &machine, runs: &walk.runs }, threads);
+        if walk.is_over(&machine, reduced.misnumbered())? {
+            // A new machine: an interrupted one takes no more steps, and those that are taken again do not count.
+            let again = Reduced::new(&walk.machine(source), &restriction, true);
+            return Ok(walk.runs.exploration(&machine, &again, &graph));
+        }
+    }
+}
+
+/// As [`explore_alone`], by stateright's own breadth-first checker, which keeps whole states: for comparison.
+///
+/// # Errors
+/// If the program cannot be evaluated.
+pub fn breadth_first(
+    source: &Arc<dyn Source>,
+    config: Config,
+    bounds: &Bounds,
+) -> Result<Exploration, SourceError> {
+    let mut walk = RepeatedWalk::new(Config { mode: Mode::Reduced, ..config }, bounds);
+    loop {
+        let machine = walk.machine(source);
+        let reduced = Reduced::new(&machine, &Arc::default(), true);
+        let renumbered = Arc::clone(&reduced.renumbered);
+        let first: Arc<Mutex<(FirstRuns<Vec<Choice>>, u64)>> = Arc::default();
+        let (runs, found) = (Arc::clone(&walk.runs), Arc::clone(&first));
+        let of_runs = Arc::clone(&machine);
+        let visit = move |path: stateright::Path<Settled, Choice>| {
+            let settled = path.last_state();
+            if !runs.goes_on(&of_runs, settled.choices) || !of_runs.choices(&settled.state).is_empty() {
+                return;
+            }
+            if let Some(end) = runs.end(&of_runs, &settled.state) {
+                let (first, executions) = &mut *locked(&found);
+                let choices = settled.state.choices();
+                first.add(&end, choices.len(), &choices);
+                *executions += 1;
+            }
+        };
+        drop(reduced.checker().threads(1).visitor(visit).spawn_bfs().join());
+        if walk.is_over(&machine, Reduced::is_misnumbered(&machine, &renumbered))? {
+            let (first, executions) = &*locked(&first);
+            return Ok(walk.runs.found(&machine, first, (*executions, machine.steps_total()), Vec::clone));
+        }
+    }
+}
+
+/// Walks over the states of a program, one after the other: each knows of more that is contended.
+pub(super) struct RepeatedWalk<'a> {
+    config: Config,
+    bounds: &'a Bounds,
+    started: Instant,
+    /// What the walk that goes on has found.
+    pub(super) runs: Arc<CompleteRuns>,
+}
+
+impl<'a> RepeatedWalk<'a> {
+    pub(super) fn new(config: Config, bounds: &'a Bounds) -> Self {
+        let started = Instant::now();
+        let config = Config { steps_at_most: bounds.steps, ..config };
+        Self { config, bounds, started, runs: Arc::new(CompleteRuns::new(bounds.clone(), started)) }
+    }
+
+    /// A machine that knows what is contended.
+    pub(super) fn machine(&self, source: &Arc<dyn Source>) -> Arc<Machine> {
+        Arc::new(Machine::new(Arc::clone(source), self.config.clone()))
+    }
+
+    /// Whether nothing was found on a walk that another one has to start with.
+    pub(super) fn is_over(&mut self, machine: &Machine, misnumbered: bool) -> Result<bool, SourceError> {
+        match machine.interruption() {
+            None if misnumbered => {}
+            None => return Ok(true),
             Some(Interruption::Source(error)) => return Err(error),
             Some(Interruption::Steps(steps)) => {
-                pass.collector.cut(BoundHit::Steps(steps));
-                return Ok(exploration());
+                self.runs.cut(BoundHit::Steps(steps));
+                return Ok(true);
             }
-            Some(Interruption::Actors(actors)) => config.actors_per_rank = actors,
-            Some(Interruption::Contended(objects)) => config.contended.extend(objects),
+            Some(Interruption::Actors(actors)) => self.config.actors_per_rank = actors,
+            Some(Interruption::Contended(objects)) => self.config.contended.extend(objects),
         }
-        if let Some(time) = bounds.time
-            && started.elapsed() > time
+        if let Some(time) = self.bounds.time
+            && self.started.elapsed() > time
         {
-            pass.collector.cut(BoundHit::Time(time));
-            return Ok(exploration());
+            self.runs.cut(BoundHit::Time(time));
+            return Ok(true);
         }
+        self.runs = Arc::new(CompleteRuns::new(self.bounds.clone(), self.started));
+        Ok(false)
     }
 }

@@ -1,16 +1,84 @@
 //! The oracle: every interleaving of single steps, without any reduction.
 //!
-//! Depth first with one fingerprint a state. It shares the machine's operations with [`mod@super::explore`] and
-//! nothing of its order, so agreement of the two is evidence about the order.
+//! It shares the machine's operations with [`mod@super::explore`] and nothing of its order, so agreement of the two is
+//! evidence about the order.
 //! Not here: what the steps do.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use rankcheck_model::{Config, Interruption, Machine, Mode, Source, SourceError};
-use rustc_hash::FxHashSet;
+use rankcheck_model::machine::Choice;
+use rankcheck_model::{Config, Machine, Mode, Source, SourceError, State};
+use stateright::Model;
 
-use super::explore::{BoundHit, Bounds, CompleteRuns, Exploration};
+use super::explore::{Bounds, CompleteRuns, Exploration, RepeatedWalk};
+use super::graph::{Fingerprinted, StateGraph, StateId, Visitor};
+
+/// The unreduced semantics as stateright sees it.
+struct Naive {
+    machine: Arc<Machine>,
+    /// Steps in a run that are remembered, for its witness.
+    remembered: u32,
+}
+
+/// A state, and how many steps led to it.
+#[derive(Debug, Clone)]
+struct Stepped {
+    state: State,
+    steps: u32,
+}
+
+impl Fingerprinted for Stepped {
+    fn fingerprint(&self) -> u128 {
+        self.state.fingerprint().into()
+    }
+}
+
+impl AsRef<State> for Stepped {
+    fn as_ref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl Model for Naive {
+    type State = Stepped;
+    type Action = Choice;
+
+    fn init_states(&self) -> Vec<Stepped> {
+        vec![Stepped { state: self.machine.init(), steps: 0 }]
+    }
+
+    fn actions(&self, from: &Stepped, actions: &mut Vec<Choice>) {
+        *actions = self.machine.steps(&from.state);
+    }
+
+    fn next_state(&self, from: &Stepped, step: Choice) -> Option<Stepped> {
+        if self.machine.interrupted() {
+            return None;
+        }
+        let mut state = from.state.clone();
+        self.machine.take(&mut state, &step);
+        state.seal();
+        if from.steps < self.remembered {
+            self.machine.remember(&mut state, &step);
+        }
+        Some(Stepped { state, steps: from.steps + 1 })
+    }
+}
+
+struct Visit<'a> {
+    machine: &'a Machine,
+    runs: &'a CompleteRuns,
+}
+
+impl Visitor<Stepped> for Visit<'_> {
+    fn enter(&self, from: &Stepped) -> bool {
+        self.runs.goes_on(self.machine, from.steps)
+    }
+
+    fn end(&self, at: StateId, last: &Stepped) {
+        self.runs.complete(self.machine, at, &last.state);
+    }
+}
 
 /// Explores every interleaving of a program within bounds.
 ///
@@ -21,45 +89,15 @@ pub fn explore(
     config: Config,
     bounds: &Bounds,
 ) -> Result<Exploration, SourceError> {
-    let mut config =
-        Config { mode: Mode::Naive, steps_at_most: bounds.steps, launches_kept: usize::MAX, ..config };
-    let started = Instant::now();
+    let config = Config { mode: Mode::Naive, launches_kept: usize::MAX, ..config };
+    let mut walk = RepeatedWalk::new(config, bounds);
     loop {
-        let machine = Machine::new(Arc::clone(source), config.clone());
-        let collector = CompleteRuns::new(bounds.clone(), started);
-        let first = machine.init();
-        let mut seen: FxHashSet<u64> = FxHashSet::default();
-        seen.insert(first.fingerprint());
-        let mut stack = vec![(first, 0)];
-        while let Some((state, depth)) = stack.pop() {
-            if machine.interrupted() || !collector.count(depth) {
-                break;
-            }
-            let steps = machine.steps(&state);
-            if steps.is_empty() {
-                collector.complete(&machine, &state);
-            }
-            for step in steps {
-                let mut next = state.clone();
-                machine.take(&mut next, &step);
-                next.seal();
-                if seen.insert(next.fingerprint()) {
-                    if depth < bounds.choices {
-                        machine.remember(&mut next, &step);
-                    }
-                    stack.push((next, depth + 1));
-                }
-            }
-        }
-        match machine.interruption() {
-            None => return Ok(collector.exploration(&machine)),
-            Some(Interruption::Source(error)) => return Err(error),
-            Some(Interruption::Steps(steps)) => {
-                collector.cut(BoundHit::Steps(steps));
-                return Ok(collector.exploration(&machine));
-            }
-            Some(Interruption::Actors(actors)) => config.actors_per_rank = actors,
-            Some(Interruption::Contended(_)) => unreachable!("the naive semantics knows no contention"),
+        let machine = walk.machine(source);
+        let naive = Naive { machine: Arc::clone(&machine), remembered: 0 };
+        let graph = StateGraph::of(&naive, &Visit { machine: &machine, runs: &walk.runs }, 1);
+        if walk.is_over(&machine, false)? {
+            let again = Naive { machine: walk.machine(source), remembered: bounds.choices };
+            return Ok(walk.runs.exploration(&machine, &again, &graph));
         }
     }
 }

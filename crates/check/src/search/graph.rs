@@ -1,0 +1,370 @@
+//! The graph of all states of a [`Model`]: walked depth first by several threads, who share what they have seen.
+//!
+//! Of a state that was expanded its fingerprint is kept, and where its actions lead: some fifty bytes. States themselves
+//! live only as long as they wait to be expanded, and depth first few of them do. What a breadth-first search is for, the
+//! shortest way to a state, is read off the graph afterwards ([`StateGraph::breadth_first`]) and its states are made again
+//! ([`StateGraph::along_shortest_paths`]). So what is found does not depend on which thread came where first.
+//! Not here: what a state is, and what is looked for in one.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use rustc_hash::FxHashMap;
+use stateright::Model;
+
+/// What tells states apart: equal for equal states.
+pub(super) trait Fingerprinted {
+    /// The fingerprint of what a state may still do.
+    fn fingerprint(&self) -> u128;
+}
+
+/// Who looks at each state when it is expanded.
+pub(super) trait Visitor<S>: Sync {
+    /// Whether the walk goes on from a state; once it does not, the walk ends.
+    fn enter(&self, state: &S) -> bool;
+
+    /// A state without actions.
+    fn end(&self, at: StateId, state: &S);
+}
+
+/// A state of the graph. Which number a state has depends on who came there first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct StateId(u32);
+
+impl StateId {
+    fn at(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// States that one thread expands before others help it: starting them takes as long as this.
+const ALONE_STATES: u32 = 2_000;
+/// So many tables of fingerprints, that threads seldom wait for one another.
+const SHARDS: usize = 64;
+
+/// A state that waits to be expanded.
+type Waiting<S> = (StateId, S);
+
+/// What threads share on a walk.
+struct Walk<'a, M: Model, V> {
+    model: &'a M,
+    visitor: &'a V,
+    seen: Vec<Mutex<FxHashMap<u128, StateId>>>,
+    states: AtomicU32,
+    /// States that some thread has given away.
+    given: Mutex<Given<M::State>>,
+    news: Condvar,
+    threads: usize,
+    /// How many threads have nothing to do.
+    idle: AtomicU32,
+    over: AtomicBool,
+}
+
+struct Given<S> {
+    states: Vec<Waiting<S>>,
+    idle: usize,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where actions lead, as one thread found it: for each state its number, how many actions it has, and the states that
+/// they lead to, in their order.
+type Log = Vec<u32>;
+
+impl<M, V> Walk<'_, M, V>
+where
+    M: Model + Sync,
+    M::State: Fingerprinted + Send,
+    V: Visitor<M::State>,
+{
+    /// The number of a state, and whether it is new.
+    fn number(&self, state: &M::State) -> (StateId, bool) {
+        let fingerprint = state.fingerprint();
+        // The map uses the low half.
+        let shard = (fingerprint >> 64) as usize % SHARDS;
+        let mut seen = locked(&self.seen[shard]);
+        let mut new = false;
+        let id = *seen.entry(fingerprint).or_insert_with(|| {
+            new = true;
+            StateId(self.states.fetch_add(1, Ordering::Relaxed))
+        });
+        (id, new)
+    }
+
+    /// Expands states until none is left, or so many are known, or somebody ends the walk. Returns whether none is left.
+    fn expand(&self, stack: &mut Vec<Waiting<M::State>>, log: &mut Log, at_most: u32) -> bool {
+        let mut actions = Vec::new();
+        while let Some((id, state)) = stack.pop() {
+            if self.over.load(Ordering::Relaxed) || !self.visitor.enter(&state) {
+                self.over.store(true, Ordering::Relaxed);
+                return true;
+            }
+            self.model.actions(&state, &mut actions);
+            if actions.is_empty() {
+                self.visitor.end(id, &state);
+                continue;
+            }
+            let first = stack.len();
+            log.extend([id.0, 0]);
+            let count = log.len() - 1;
+            for action in actions.drain(..) {
+                let Some(next) = self.model.next_state(&state, action) else { continue };
+                let (to, new) = self.number(&next);
+                log.push(to.0);
+                log[count] += 1;
+                if new {
+                    stack.push((to, next));
+                }
+            }
+            // The first action first.
+            stack[first..].reverse();
+            if self.idle.load(Ordering::Relaxed) > 0 {
+                self.give(stack);
+            }
+            if self.states.load(Ordering::Relaxed) > at_most {
+                return stack.is_empty();
+            }
+        }
+        true
+    }
+
+    /// Gives half of what waits to threads that have nothing to do: what came first, because more lies behind it.
+    fn give(&self, stack: &mut Vec<Waiting<M::State>>) {
+        if stack.len() > 1 {
+            let mut given = locked(&self.given);
+            given.states.extend(stack.drain(..stack.len() / 2));
+            self.news.notify_all();
+        }
+    }
+
+    /// Waits for a state that another thread gives away; none once all wait.
+    fn take(&self) -> Option<Vec<Waiting<M::State>>> {
+        let mut given = locked(&self.given);
+        given.idle += 1;
+        self.idle.fetch_add(1, Ordering::Relaxed);
+        loop {
+            if given.idle == self.threads && given.states.is_empty() || self.over.load(Ordering::Relaxed) {
+                self.over.store(true, Ordering::Relaxed);
+                self.news.notify_all();
+                return None;
+            }
+            if !given.states.is_empty() {
+                given.idle -= 1;
+                self.idle.fetch_sub(1, Ordering::Relaxed);
+                let half = given.states.len().div_ceil(2);
+                return Some(given.states.drain(..half).collect());
+            }
+            given = self.news.wait(given).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn work(&self, mut stack: Vec<Waiting<M::State>>) -> Log {
+        let mut log = Log::new();
+        let _end = EndOnPanic(self);
+        loop {
+            self.expand(&mut stack, &mut log, u32::MAX);
+            match self.take() {
+                Some(given) => stack = given,
+                None => return log,
+            }
+        }
+    }
+}
+
+/// Whoever waits for a thread that panics would wait for ever.
+struct EndOnPanic<'a, 'b, M: Model, V>(&'a Walk<'b, M, V>);
+
+impl<M: Model, V> Drop for EndOnPanic<'_, '_, M, V> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _given = locked(&self.0.given);
+            self.0.over.store(true, Ordering::Relaxed);
+            self.0.news.notify_all();
+        }
+    }
+}
+
+/// Every state that a walk came to, and where actions lead.
+#[derive(Debug)]
+pub(super) struct StateGraph {
+    /// The initial state.
+    root: StateId,
+    /// Where the edges of each state begin; as many as it has actions.
+    first: Vec<u32>,
+    edges: Vec<StateId>,
+}
+
+impl StateGraph {
+    /// Walks from the one initial state of a model to all others.
+    pub(super) fn of<M, V>(model: &M, visitor: &V, threads: usize) -> Self
+    where
+        M: Model + Sync,
+        M::State: Fingerprinted + Send,
+        V: Visitor<M::State>,
+    {
+        let walk = Walk {
+            model,
+            visitor,
+            seen: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            states: AtomicU32::new(0),
+            given: Mutex::new(Given { states: Vec::new(), idle: 0 }),
+            news: Condvar::new(),
+            threads,
+            idle: AtomicU32::new(0),
+            over: AtomicBool::new(false),
+        };
+        let mut stack: Vec<Waiting<M::State>> = Vec::new();
+        for state in model.init_states() {
+            stack.push((walk.number(&state).0, state));
+        }
+        let root = stack.first().map_or(StateId(0), |(id, _)| *id);
+        let mut log = Log::new();
+        let alone = if threads > 1 { ALONE_STATES } else { u32::MAX };
+        let mut logs = Vec::new();
+        if !walk.expand(&mut stack, &mut log, alone) {
+            std::thread::scope(|scope| {
+                let helpers: Vec<_> = (1..threads).map(|_| scope.spawn(|| walk.work(Vec::new()))).collect();
+                logs.push(walk.work(std::mem::take(&mut stack)));
+                for helper in helpers {
+                    logs.push(helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+                }
+            });
+        }
+        logs.push(log);
+        let states = walk.states.load(Ordering::Relaxed) as usize;
+        drop(walk);
+        Self::of_logs(root, states, logs)
+    }
+
+    fn of_logs(root: StateId, states: usize, logs: Vec<Log>) -> Self {
+        // At first how many edges each state has, one place further on.
+        let mut first = vec![0_u32; states + 1];
+        for log in &logs {
+            let mut at = 0;
+            while at < log.len() {
+                first[log[at] as usize + 1] = log[at + 1];
+                at += 2 + log[at + 1] as usize;
+            }
+        }
+        for at in 1..first.len() {
+            first[at] += first[at - 1];
+        }
+        let mut edges = vec![root; first[states] as usize];
+        for log in logs {
+            let mut at = 0;
+            while at < log.len() {
+                let (from, count) = (first[log[at] as usize] as usize, log[at + 1] as usize);
+                for (edge, to) in edges[from..from + count].iter_mut().zip(&log[at + 2..]) {
+                    *edge = StateId(*to);
+                }
+                at += 2 + count;
+            }
+        }
+        Self { root, first, edges }
+    }
+
+    /// How many states were found, expanded or not.
+    fn states(&self) -> usize {
+        self.first.len() - 1
+    }
+
+    fn successors(&self, of: StateId) -> &[StateId] {
+        &self.edges[self.first[of.at()] as usize..self.first[of.at() + 1] as usize]
+    }
+
+    /// All states in the order in which a breadth-first search comes to them.
+    pub(super) fn breadth_first(&self) -> BreadthFirst {
+        let mut order = BreadthFirst {
+            states: Vec::with_capacity(self.states()),
+            depth: vec![u32::MAX; self.states()],
+            before: vec![self.root; self.states()],
+        };
+        if self.states() == 0 {
+            return order;
+        }
+        order.states.push(self.root);
+        order.depth[self.root.at()] = 0;
+        let mut at = 0;
+        while let Some(&state) = order.states.get(at) {
+            at += 1;
+            let depth = order.depth[state.at()] + 1;
+            for &next in self.successors(state) {
+                if order.depth[next.at()] == u32::MAX {
+                    order.depth[next.at()] = depth;
+                    order.before[next.at()] = state;
+                    order.states.push(next);
+                }
+            }
+        }
+        order
+    }
+
+    /// Makes some states again, each along the shortest way to it: no other states are made, and none twice.
+    ///
+    /// That states of one fingerprint have the same actions in the same order is what makes it one fingerprint.
+    pub(super) fn along_shortest_paths<M>(
+        &self,
+        model: &M,
+        order: &BreadthFirst,
+        wanted: &BTreeSet<StateId>,
+        mut each: impl FnMut(StateId, &M::State),
+    ) where
+        M: Model,
+        M::State: Fingerprinted,
+    {
+        // On the way to some state that is wanted.
+        let mut on_the_way: FxHashMap<StateId, Vec<StateId>> = FxHashMap::default();
+        let mut known: BTreeSet<StateId> = BTreeSet::from([self.root]);
+        for &state in wanted {
+            let mut at = state;
+            while known.insert(at) {
+                let before = order.before[at.at()];
+                on_the_way.entry(before).or_default().push(at);
+                at = before;
+            }
+        }
+        let mut stack: Vec<Waiting<M::State>> =
+            model.init_states().into_iter().map(|state| (self.root, state)).collect();
+        while let Some((id, state)) = stack.pop() {
+            if wanted.contains(&id) {
+                each(id, &state);
+            }
+            let Some(next) = on_the_way.get(&id) else { continue };
+            let mut actions = Vec::new();
+            model.actions(&state, &mut actions);
+            let successors = self.successors(id);
+            debug_assert_eq!(
+                successors.len(),
+                actions.len(),
+                "states of one fingerprint have the same actions"
+            );
+            let mut missing: BTreeSet<StateId> = next.iter().copied().collect();
+            for (&to, action) in successors.iter().zip(actions) {
+                if missing.remove(&to)
+                    && let Some(state) = model.next_state(&state, action)
+                {
+                    stack.push((to, state));
+                }
+            }
+        }
+    }
+}
+
+/// States in the order of a breadth-first search.
+#[derive(Debug)]
+pub(super) struct BreadthFirst {
+    /// Those that can be reached, the nearest first.
+    pub(super) states: Vec<StateId>,
+    depth: Vec<u32>,
+    before: Vec<StateId>,
+}
+
+impl BreadthFirst {
+    /// How many actions lead to a state.
+    pub(super) fn depth(&self, of: StateId) -> u32 {
+        self.depth[of.at()]
+    }
+}

@@ -1,0 +1,76 @@
+//! The search of the engine against stateright's own breadth-first checker, over the same model.
+//!
+//! Not here: what the states are (`laws.rs`).
+
+use std::sync::Arc;
+
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestRng, TestRunner};
+use rankcheck::search::explore::{Bounds, Exploration, breadth_first, explore, explore_alone};
+use rankcheck::search::verdict;
+use rankcheck_model::{Config, Source};
+use rankcheck_tests::random::recipes;
+use rankcheck_tests::script::Trial;
+
+use crate::specs::verified;
+
+/// Random programs that are compared.
+const PROGRAMS: usize = 300;
+
+/// What two searches must agree in: all that is found, and after how many choices.
+fn found(of: &Exploration) -> impl PartialEq + std::fmt::Debug + use<> {
+    let outcomes: Vec<_> =
+        of.outcomes.iter().map(|(outcome, w)| (outcome.clone(), w.choices.len())).collect();
+    let broken: Vec<_> = of.broken.iter().map(|(rule, w)| (*rule, w.choices.len(), w.past)).collect();
+    let counts = (of.states, of.executions, of.steps, of.costs, of.executed);
+    (counts, outcomes, broken, of.reached.clone(), of.bound.clone(), of.another_order.clone())
+}
+
+fn same(name: &str, source: &Arc<dyn Source>, config: &Config, bounds: &Bounds) -> Option<u64> {
+    let with = |search: fn(&Arc<dyn Source>, Config, &Bounds) -> _| {
+        let exploration: Result<Exploration, rankcheck_model::SourceError> =
+            search(source, config.clone(), bounds);
+        exploration.expect("it was explored before")
+    };
+    let expected = with(breadth_first);
+    if expected.bound.is_some() {
+        return None;
+    }
+    assert_eq!(found(&with(explore)), found(&expected), "{name}");
+    assert_eq!(found(&with(explore_alone)), found(&expected), "{name}, by one thread");
+    Some(expected.states)
+}
+
+#[test]
+fn the_engine_finds_in_every_check_what_stateright_finds() {
+    let (mut compared, mut states) = (0, 0);
+    for file in verified() {
+        for (check, explained) in file.spec.checks.iter().zip(&file.explained) {
+            for run in &explained.runs {
+                let source = check.source(run.ranks, &run.params, &check.assume);
+                let source: Arc<dyn Source> = Arc::new(source.expect("the check was searched"));
+                let config = verdict::config(check, run.ranks, run.platform, &check.assume);
+                let name = format!("{} \"{}\" {}", file.path.display(), check.name, run.setting());
+                states += same(&name, &source, &config, &Bounds::default()).expect("no bound is hit");
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 500 && states > 2 * compared, "{compared} explorations with {states} states");
+}
+
+#[test]
+fn the_engine_finds_in_random_programs_what_stateright_finds() {
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[20; 32]));
+    let strategy = recipes();
+    let bounds = Bounds { states: 5_000, ..Bounds::default() };
+    let mut largest = 0;
+    for _ in 0..PROGRAMS {
+        let recipe = strategy.new_tree(&mut runner).expect("a strategy generates").current();
+        let Trial { script, config } = recipe.trial();
+        let source: Arc<dyn Source> = script;
+        largest = largest.max(same(&format!("{recipe:?}"), &source, &config, &bounds).unwrap_or(0));
+    }
+    assert!(largest > 100, "the largest program has {largest} states");
+}
