@@ -213,7 +213,10 @@ check("endless", program, ranks = [2, 8], expect = holds())
     assert!(code == 3 && text.contains("UNKNOWN  a.star \"endless\""), "{text}");
     assert!(text.contains("8 ranks") && text.contains("not explored -> unknown"), "{text}");
     let (_, told) = as_json(&folder, &["old", "new", "--max-states", "300"]);
-    assert_eq!((&told["unknown"][0]["name"], &told["verdicts"][0]["old"]), (&json!("endless"), &Value::Null));
+    assert_eq!(told["unknown"][0]["name"], "endless");
+    // Of eight ranks nothing was explored before.
+    let mut verdicts = told["verdicts"].as_array().expect("a list").iter();
+    assert!(verdicts.any(|moved| moved["old"].is_null() && moved["new"].is_string()), "{told:#}");
 }
 
 #[test]
