@@ -26,6 +26,7 @@ mod laws;
 mod litmus;
 mod logged;
 mod midway;
+mod nightly;
 mod observed;
 mod page;
 mod predicted;

@@ -5,7 +5,9 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 
+use jsonschema::Validator;
 use rankcheck_tests::repository::enter;
 use serde_json::{Value, json};
 
@@ -41,9 +43,33 @@ check("{name}", program, ranks = [2, 4], expect = {expect})
     )
 }
 
+fn schema() -> &'static Validator {
+    static SCHEMA: OnceLock<Validator> = OnceLock::new();
+    SCHEMA.get_or_init(|| {
+        let text = fs::read_to_string(enter().join("docs/comparison.schema.json"));
+        let text = text.expect("the schema is part of the documentation");
+        let schema: Value = serde_json::from_str(&text).expect("it is JSON");
+        jsonschema::draft202012::meta::validate(&schema).expect("it is a schema");
+        jsonschema::draft202012::new(&schema).expect("it is a schema")
+    })
+}
+
+/// What is wrong with a comparison, by the schema.
+fn wrong_in(comparison: &Value) -> Vec<String> {
+    let told = |error: jsonschema::ValidationError<'_>| format!("{}: {error}", error.instance_path());
+    schema().iter_errors(comparison).map(told).collect()
+}
+
+/// Runs `compare` with these arguments. What it prints has to fit the schema.
+fn as_json(folder: &Path, arguments: &[&str]) -> (i32, Value) {
+    let (code, out, err) = run(folder, &[&["compare", "--format", "json"], arguments].concat());
+    let told: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out} {err}"));
+    assert_eq!(wrong_in(&told), [""; 0], "{told:#}");
+    (code, told)
+}
+
 fn compared(folder: &Path) -> (i32, Value) {
-    let (code, out, err) = run(folder, &["compare", "old", "new", "--format", "json"]);
-    (code, serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out} {err}")))
+    as_json(folder, &["old", "new"])
 }
 
 #[test]
@@ -158,6 +184,12 @@ fn a_bad_spec_is_exit_code_2_where_it_is_new_and_a_note_where_it_was() {
         code == 0 && text.contains("BAD BEFORE  a.star:1: ") && text.contains("added    a.star"),
         "{text}"
     );
+    let (_, told) = compared(&folder);
+    assert_eq!(
+        (told["bad_before"].as_array().map(Vec::len), &told["bad"]),
+        (Some(1), &json!([])),
+        "{told:#}"
+    );
     let (code, text, _) = run(&folder, &["compare", "new", "old"]);
     assert!(
         code == 2 && text.contains("BAD      a.star:1: ") && text.contains("1 spec cannot be read"),
@@ -180,6 +212,11 @@ check("endless", program, ranks = [2, 8], expect = holds())
     let (code, text, _) = run(&folder, &["compare", "old", "new", "--max-states", "300"]);
     assert!(code == 3 && text.contains("UNKNOWN  a.star \"endless\""), "{text}");
     assert!(text.contains("8 ranks") && text.contains("not explored -> unknown"), "{text}");
+    let (_, told) = as_json(&folder, &["old", "new", "--max-states", "300"]);
+    assert_eq!(told["unknown"][0]["name"], "endless");
+    // Of eight ranks nothing was explored before.
+    let mut verdicts = told["verdicts"].as_array().expect("a list").iter();
+    assert!(verdicts.any(|moved| moved["old"].is_null() && moved["new"].is_string()), "{told:#}");
 }
 
 #[test]
@@ -206,16 +243,13 @@ fn revisions_are_read_from_git_and_nothing_of_the_repository_is_written() {
     write(repo.join("sub/specs/new.star"), "def broken(\n");
     let status = || git(&repo, &["status", "--porcelain"]);
     let before = status();
-    let at = |old: &str, new: &str| {
-        run(&repo, &["compare", "--repo", "sub", old, new, "specs", "--format", "json"])
-    };
-    let (code, out, err) = at("HEAD~1", "HEAD");
-    assert_eq!(code, 0, "{out} {err}");
-    let told: Value = serde_json::from_str(&out).expect("it is JSON");
+    let at = |old: &str, new: &str| run(&repo, &["compare", "--repo", "sub", old, new, "specs"]);
+    let (code, told) = as_json(&repo, &["--repo", "sub", "HEAD~1", "HEAD", "specs"]);
+    assert_eq!(code, 0, "{told:#}");
     assert_eq!(
         (&told["compared"], &told["added"][0]["file"]),
         (&json!(1), &json!("specs/new.star")),
-        "{out}"
+        "{told:#}"
     );
     assert_eq!((status(), before.lines().count()), (before.clone(), 1));
     // Revisions that are none say what to do.
@@ -232,6 +266,59 @@ fn revisions_are_read_from_git_and_nothing_of_the_repository_is_written() {
     assert!(code == 2 && err.contains("neither revision has a spec"), "{err}");
     let (code, _, err) = run(&folder, &["compare", "repo", "repo", "repo"]);
     assert!(code == 2 && err.contains("one too many"), "{err}");
+}
+
+/// Specs with parameters, several platforms and real counterexamples, of which each is new, gone, the same or another.
+#[test]
+fn comparisons_of_systems_fit_the_schema_and_no_other_field_does() {
+    let systems = enter().join("specs/systems");
+    let folder = folder("compare_systems");
+    for (nth, system) in ["sglang-20153-shared-pool", "pytorch-129147-p2p-communicators"].iter().enumerate() {
+        let files = fs::read_dir(systems.join(system)).expect("it is there").flatten();
+        for file in files.filter(|file| file.path().extension().is_some_and(|ending| ending == "star")) {
+            let text = fs::read_to_string(file.path()).expect("it can be read");
+            let name = file.file_name().to_string_lossy().into_owned();
+            for into in ["old", "new"] {
+                // A folder named `specs` is where `//lib/…` starts.
+                write(folder.join(into).join("specs/systems").join(system).join(&name), &text);
+            }
+            // One system is gone, and in the other what fails was to hold.
+            let changed = folder.join("new/specs/systems").join(system).join(&name);
+            match nth {
+                0 => fs::write(
+                    changed,
+                    text.replace("fails(\"WIN-1\"", "(lambda *rules, **more: holds())(\"WIN-1\""),
+                ),
+                _ => fs::remove_file(changed),
+            }
+            .expect("it can be changed");
+        }
+    }
+    for file in fs::read_dir(enter().join("specs/lib")).expect("it is there").flatten() {
+        let text = fs::read_to_string(file.path()).unwrap_or_default();
+        for into in ["old", "new"] {
+            write(folder.join(into).join("specs/lib").join(file.file_name()), &text);
+        }
+    }
+    let (code, told) = compared(&folder);
+    assert_eq!((code, &told["bad"]), (1, &json!([])), "{told:#}");
+    let some = |field: &str| told[field].as_array().is_some_and(|entries| !entries.is_empty());
+    for field in ["worse", "removed", "gone_counterexamples"] {
+        assert!(some(field), "{field} is empty: {told:#}");
+    }
+    let (_, back) = as_json(&folder, &["new", "old"]);
+    let some = |field: &str| back[field].as_array().is_some_and(|entries| !entries.is_empty());
+    assert!(some("added") && some("new_counterexamples"), "{back:#}");
+    for path in ["", "/worse/0", "/removed/0", "/gone_counterexamples/0"] {
+        let mut edited = told.clone();
+        edited.pointer_mut(path).expect("it is there")["another"] = json!(1);
+        assert!(!wrong_in(&edited).is_empty(), "another field in {path:?}");
+    }
+    for path in ["/schema_version", "/worse/0/file", "/gone_counterexamples/0/rule"] {
+        let mut edited = told.clone();
+        *edited.pointer_mut(path).expect("it is there") = json!(7);
+        assert!(!wrong_in(&edited).is_empty(), "another value of {path:?}");
+    }
 }
 
 #[test]

@@ -186,3 +186,64 @@ fn recorded_runs_are_cases_and_annotations_too() {
     assert_eq!(code, again);
     assert_eq!(results_of(&sarif).len(), report.failures + report.errors);
 }
+
+/// Where a finding is shown, and what its message says.
+fn shown(folder: &Path, arguments: &[&str]) -> (String, Option<u64>, String) {
+    let (_, text) = run(folder, &[&["check", "--format", "sarif"], arguments].concat());
+    let results = results_of(&text);
+    let first = results.first().unwrap_or_else(|| panic!("no result: {text}"));
+    let at = &first["locations"][0]["physicalLocation"];
+    let file = at["artifactLocation"]["uri"].as_str().expect("a location is in a file").to_owned();
+    let message = first["message"]["text"].as_str().expect("a result has a message").to_owned();
+    (file, at["region"]["startLine"].as_u64(), message)
+}
+
+#[test]
+fn what_a_run_broke_is_shown_at_the_line_of_its_program() {
+    // The recording has the path from the root on.
+    let (file, line, _) = shown(enter(), &["tests/recordings/runs/hang-4/divergent"]);
+    assert_eq!((file.as_str(), line), ("tests/recordings/programs/hang.py", Some(16)));
+    let (_, text) = run(enter(), &["check", "--format", "github", "tests/recordings/runs/hang-4/divergent"]);
+    assert!(text.starts_with("::error file=tests/recordings/programs/hang.py,line=16,title="), "{text}");
+    assert!(text.contains("COLL-2: rank 3: tests/recordings/programs/hang.py:17"), "{text}");
+    // Dumps have that of another machine, on which the repository was in /srv/train.
+    let dumps = ["tests/dumps/runs/groups_in_another_order-piped"];
+    let (file, line, message) = shown(enter(), &dumps);
+    assert_eq!((file.as_str(), line), ("tests/recordings/mistakes.py", Some(289)));
+    assert!(!message.contains("not in this repository"), "{message}");
+    // A log names no lines.
+    let log = "tests/logs/runs/stops_early";
+    assert_eq!(shown(enter(), &[log]).0, log);
+}
+
+#[test]
+fn a_line_of_a_file_that_is_not_there_is_told_in_the_message() {
+    let folder = folder("formats_elsewhere");
+    let dumps = enter().join("tests/dumps/runs/groups_in_another_order-piped");
+    let dumps = dumps.to_str().expect("UTF-8");
+    let is_at_the_folder = || {
+        let (file, line, message) = shown(&folder, &[dumps]);
+        assert_eq!((file.as_str(), line), (format!("file://{dumps}").as_str(), None));
+        let told = "waiting here: ranks 0 and 1: /srv/train/tests/recordings/mistakes.py:289, not in this repository";
+        assert!(message.lines().any(|line| line == told), "{message}");
+    };
+    is_at_the_folder();
+    let write = |path: &str, text: &str| {
+        let path = folder.join(path);
+        fs::create_dir_all(path.parent().expect("it lies in a folder")).expect("a folder can be made");
+        fs::write(path, text).expect("a file can be written");
+    };
+    // A file of this name alone may be any, and one of fewer lines is another.
+    write("mistakes.py", &"pass\n".repeat(400));
+    is_at_the_folder();
+    write("recordings/mistakes.py", &"pass\n".repeat(288));
+    is_at_the_folder();
+    write("recordings/mistakes.py", &"pass\n".repeat(289));
+    assert_eq!(shown(&folder, &[dumps]).0, "recordings/mistakes.py");
+    // The longest path counts, and `--repo` says where the repository is.
+    write("tests/recordings/mistakes.py", &"pass\n".repeat(289));
+    assert_eq!(shown(&folder, &[dumps]).0, "tests/recordings/mistakes.py");
+    let above = folder.parent().expect("it lies in a folder");
+    let (file, ..) = shown(above, &[dumps, "--repo", "formats_elsewhere"]);
+    assert_eq!(file, "formats_elsewhere/tests/recordings/mistakes.py");
+}

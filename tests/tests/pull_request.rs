@@ -1,5 +1,5 @@
 //! What a pull request shows that changes lines which specs quote: `rankcheck drift --diff`, and the steps of
-//! docs/workflow.yml in a small repository.
+//! docs/workflow.yml and of what `rankcheck init` writes, in a small repository.
 //!
 //! Not here: formats (`formats.rs`) and comparisons (`compared.rs`) for themselves.
 
@@ -191,9 +191,9 @@ fn what_the_base_has_changed_since_is_not_this_change() {
     );
 }
 
-/// The commands of docs/workflow.yml, by the names of their steps.
-fn steps() -> Vec<(String, String)> {
-    let text = fs::read_to_string(enter().join("docs/workflow.yml")).expect("it is part of the documents");
+/// The commands of a workflow, by the names of their steps.
+fn steps(workflow: &Path) -> Vec<(String, String)> {
+    let text = fs::read_to_string(workflow).expect("the workflow is there");
     let mut steps: Vec<(String, String)> = Vec::new();
     let mut in_block = false;
     for line in text.lines() {
@@ -216,6 +216,69 @@ fn steps() -> Vec<(String, String)> {
     steps
 }
 
+/// Runs a step of a workflow as GitHub does, in a repository whose pull request begins at this commit.
+fn step(workflow: &Path, name: &str, repo: &Path, base: &str) -> (i32, String) {
+    let all = steps(workflow);
+    let (_, script) = all.iter().find(|(step, _)| step == name).unwrap_or_else(|| panic!("no step {name}"));
+    let tools = repo.with_extension("tools");
+    // What it comments is kept.
+    let gh = "#!/bin/bash\nset -e\n[ \"$1 $2 $3 $4\" = 'pr comment 7 --body-file' ]\ncp \"$5\" \"$KEPT\"\n";
+    write(tools.join("gh"), gh);
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(tools.join("gh"), executable).expect("it is there");
+    let folder_of_command = command().parent().expect("it lies in a folder");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let output = Command::new("bash")
+        .args(["--noprofile", "--norc", "-e", "-o", "pipefail", "-c", script])
+        .current_dir(repo)
+        .env("PATH", format!("{}:{}:{path}", tools.display(), folder_of_command.display()))
+        .env("SPECS", "specs")
+        .env("BASE", base.trim())
+        .env("NUMBER", "7")
+        .env("KEPT", tools.join("comment.md"))
+        .env("GITHUB_STEP_SUMMARY", repo.join("summary.md"))
+        .output()
+        .expect("bash starts");
+    let code = output.status.code().expect("it is not killed");
+    (code, String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8"))
+}
+
+#[test]
+fn what_init_writes_shows_a_broken_check_and_a_quoted_line_that_changed() {
+    let repo = folder("workflow_of_init");
+    write(repo.join("engine/pool.py"), POOL);
+    git(&repo, &["init", "-q"]);
+    let init = Command::new(command()).arg("init").current_dir(&repo).output().expect("it starts");
+    assert!(init.status.success(), "{init:?}");
+    write(repo.join("specs/pool.star"), SPEC);
+    git(&repo, &["add", "-A"]);
+    git(&repo, &["commit", "-qm", "base"]);
+    let base = git(&repo, &["rev-parse", "HEAD"]);
+    let workflow = repo.join(".github/workflows/rankcheck.yml");
+    let names: Vec<String> = steps(&workflow).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["Install", "Check the specs", "Find changed lines that specs quote"]);
+    let (code, text) = step(&workflow, "Check the specs", &repo, &base);
+    assert_eq!((code, text.as_str()), (0, "2 passed, 0 failed\n"));
+    let (code, text) = step(&workflow, "Find changed lines that specs quote", &repo, &base);
+    assert_eq!((code, text.as_str()), (0, "2 quotes, 0 changed without their spec\n"));
+
+    git(&repo, &["checkout", "-qb", "change"]);
+    write(repo.join("engine/pool.py"), &POOL.replace("in self.segments:", "in reversed(self.segments):"));
+    let first = fs::read_to_string(repo.join("specs/first.star")).expect("init wrote it");
+    write(repo.join("specs/first.star"), &first.replace("if not all_have_room:", "if not has_room:"));
+    git(&repo, &["commit", "-qam", "change"]);
+    let (code, text) = step(&workflow, "Check the specs", &repo, &base);
+    assert!(code == 1 && text.starts_with("::error file=specs/first.star,line="), "{text}");
+    let (code, text) = step(&workflow, "Find changed lines that specs quote", &repo, &base);
+    assert!(code == 1 && text.starts_with("::error file=engine/pool.py,line=13,title="), "{text}");
+
+    // Below the root of a repository GitHub does not look for workflows.
+    write(repo.join("sub/x.txt"), "");
+    let init = Command::new(command()).args(["init", "sub"]).current_dir(&repo).output().expect("it starts");
+    let said = String::from_utf8_lossy(&init.stderr);
+    assert!(init.status.success() && said.contains("GitHub runs workflows only from the root"), "{said}");
+}
+
 #[test]
 fn the_workflow_shows_a_broken_check_and_a_quoted_line_that_changed() {
     let repo = repository("workflow");
@@ -232,25 +295,8 @@ fn the_workflow_shows_a_broken_check_and_a_quoted_line_that_changed() {
     write(repo.join("specs/other.star"), &broken.replace("in self.segments:", "in reversed(self.segments):"));
     git(&repo, &["commit", "-qam", "change"]);
 
-    let folder_of_command = command().parent().expect("it lies in a folder");
-    let path = format!("{}:{}", folder_of_command.display(), std::env::var("PATH").unwrap_or_default());
-    let step = |name: &str| {
-        let all = steps();
-        let (_, script) =
-            all.iter().find(|(step, _)| step == name).unwrap_or_else(|| panic!("no step {name}"));
-        // As GitHub runs a step.
-        let output = Command::new("bash")
-            .args(["--noprofile", "--norc", "-e", "-o", "pipefail", "-c", script])
-            .current_dir(&repo)
-            .env("PATH", &path)
-            .env("SPECS", "specs")
-            .env("BASE", base.trim())
-            .env("GITHUB_STEP_SUMMARY", repo.join("summary.md"))
-            .output()
-            .expect("bash starts");
-        let code = output.status.code().expect("it is not killed");
-        (code, String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8"))
-    };
+    let workflow = enter().join("docs/workflow.yml");
+    let step = |name: &str| step(&workflow, name, &repo, &base);
     let (code, text) = step("Check the specs");
     assert_eq!(code, 1, "{text}");
     let annotations: Vec<&str> = text.lines().filter(|line| line.starts_with("::")).collect();
@@ -275,6 +321,11 @@ fn the_workflow_shows_a_broken_check_and_a_quoted_line_that_changed() {
     assert!(comment.contains("<details><summary>specs/other.star, \"all ranks close\": HOST-1"), "{comment}");
     assert_eq!(fs::read_to_string(repo.join("summary.md")).expect("the step writes it"), comment);
 
+    let (code, text) = step("Comment");
+    assert_eq!(code, 0, "{text}");
+    let kept = repo.with_extension("tools").join("comment.md");
+    assert_eq!(fs::read_to_string(kept).expect("the step gives it to gh"), comment);
+
     let (code, text) = step("Write SARIF");
     assert_eq!(code, 0, "{text}");
     let results = results_of(&fs::read_to_string(repo.join("rankcheck.sarif")).expect("the step writes it"));
@@ -282,7 +333,7 @@ fn the_workflow_shows_a_broken_check_and_a_quoted_line_that_changed() {
     let related = results[0]["relatedLocations"].to_string();
     assert!(related.contains("engine/pool.py"), "{related}");
     // The rest needs GitHub or a package index.
-    let names: Vec<String> = steps().into_iter().map(|(name, _)| name).collect();
+    let names: Vec<String> = steps(&workflow).into_iter().map(|(name, _)| name).collect();
     assert_eq!(
         names,
         [

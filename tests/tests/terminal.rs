@@ -143,11 +143,54 @@ fn many_checks_are_told_by_folder_on_a_terminal() {
     assert!(piped.contains("\"meets 7\"") && !piped.contains("as expected,"), "{piped}");
 }
 
+#[test]
+fn help_and_errors_are_wrapped_between_words() {
+    let narrow = |line: &str| {
+        // What the terminal itself says counts for help, `COLUMNS` for errors.
+        let output = Command::new("script")
+            .args(["-qec", &format!("stty cols 60; {} {line}", command().display()), "/dev/null"])
+            .current_dir(enter())
+            .env("COLUMNS", "60")
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            .output()
+            .expect("`script` of util-linux is there");
+        String::from_utf8(output.stdout).expect("the command writes UTF-8").replace("\r\n", "\n")
+    };
+    for line in ["--help", "check --help", "check specs --list --system nothing-like-it"] {
+        let text = narrow(line);
+        let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 60).collect();
+        assert!(long.is_empty() && text.lines().count() > 3, "{line}: {long:?}: {text}");
+    }
+    // A name is never cut at a hyphen.
+    let text = narrow("check specs --list --system nothing-like-it");
+    assert!(text.contains("\"pytorch-138029-persistent-comm-buffers\""), "{text}");
+    let (_, err, _) = piped(enter(), &["check", "specs", "--list", "--system", "nothing-like-it"]);
+    assert_eq!(err.lines().count(), 1, "{err}");
+}
+
+#[test]
+fn what_is_over_at_once_shows_no_progress() {
+    let folder = folder("no_progress");
+    many(&folder);
+    let (text, _) = on_terminal(&folder, 80, "check . --only 'meets 7' --color never");
+    assert!(!text.contains('░') && !text.contains('█') && text.contains("HOLDS"), "{text}");
+    let (text, _) = on_terminal(&folder, 80, &format!("check {} --max-seconds 3 --jobs 1", long(&folder)));
+    assert!(text.contains(" in work, ") && !text.contains(" 0s "), "{text}");
+}
+
 /// Each line: arguments, exit code, what is printed, and what is not.
 #[rstest]
 #[case("--list --rule WIN-1 --system sglang-9358", 0, ": fails WIN-1", ": holds: ")]
 #[case("--list --verdict holds --system nvfuser", 0, ": holds: ", ": fails ")]
 #[case("--list --system sglang-9538", 2, "did you mean \"sglang-9358-dp-symmetric-memory\"", "passed")]
+#[case(
+    "--list --verdict unexpected --system sglang-20153",
+    2,
+    "no check states that it is unexpected (--verdict; --list searches nothing); checks state: 24 fails, 18 holds",
+    "passed"
+)]
+#[case("--jobs 0", 2, "give a number from 1 on", "passed")]
 #[case("--list --rule OVERLAP-1 --system sglang-9358", 2, "the rules that checks state: ", ": holds: ")]
 #[case(
     "--only deregistered-twice --system sglang-9358",
@@ -205,12 +248,17 @@ check("long", long, ranks = 3, expect = holds())
 check("never begun", short, expect = holds())
 "#;
 
-fn interrupted(folder: &Path, more: &[&str]) -> (String, String, Option<i32>) {
+/// Writes that program, and returns its file.
+fn long(folder: &Path) -> &'static str {
     fs::write(folder.join("long.star"), LONG).expect("a file can be written");
+    "long.star"
+}
+
+fn interrupted(folder: &Path, more: &[&str]) -> (String, String, Option<i32>) {
     let output = Command::new("timeout")
         .args(["--preserve-status", "-s", "INT", "3"])
         .arg(command())
-        .args(["check", "long.star", "--jobs", "1"])
+        .args(["check", long(folder), "--jobs", "1"])
         .args(more)
         .current_dir(folder)
         .output()

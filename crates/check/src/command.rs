@@ -55,15 +55,15 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check spec files, folders of them, recorded runs, and dumps of PyTorch's Flight Recorder.
+    /// Check spec files, folders of them, recorded runs, dumps of PyTorch's Flight Recorder, and logs of NCCL.
     Check(check::CheckArguments),
-    /// Write pages that people look at: an index, and a page for each finding of specs, recorded runs and dumps.
+    /// Write pages that people look at: an index, and a page for each finding of specs, recorded runs, dumps and logs.
     Report(report::ReportArguments),
     /// Tell how the checks of one revision, or folder, differ from those of another: for a pull request.
     Compare(compare::CompareArguments),
     /// Tell where a recorded run leaves the program of a spec.
     Conform(conform::ConformArguments),
-    /// Write a recorded run, or dumps of one, as a timeline, with what is found in it, for Perfetto.
+    /// Write a recorded run, dumps or logs as a timeline, with what is found in it, for Perfetto.
     Timeline(timeline::TimelineArguments),
     /// Run a recorded trace again and tell what happens.
     Replay(replay::ReplayArguments),

@@ -13,7 +13,7 @@
 //! Reading order: [`job`] (the data), [`positions`] (how far each member of a group came), [`compare`] (calls that differ,
 //! and groups that are called in different orders), [`concluded`] (what can be over, where nobody
 //! saw it), [`waits`] (who waits for whom), [`components`] (circles), [`judge`],
-//! [`report`], [`timeline`].
+//! [`report`], [`lines`], [`timeline`].
 //! Not here: where the launches were read ([`super::dumps`], [`super::logs`]).
 
 pub mod compare;
@@ -21,6 +21,7 @@ pub mod components;
 pub mod concluded;
 pub mod job;
 pub mod judge;
+pub mod lines;
 pub mod positions;
 pub mod report;
 pub mod timeline;

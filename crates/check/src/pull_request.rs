@@ -113,6 +113,8 @@ pub(crate) struct TestCase {
     pub at: Spot,
     /// Other lines that it is about, each with what it is.
     pub related: Vec<(Spot, String)>,
+    /// Lines that it is about, and that are not in the repository, in words.
+    pub elsewhere: Vec<String>,
     /// How long it took.
     pub milliseconds: u64,
 }
@@ -129,7 +131,11 @@ impl TestCase {
             severity,
             rule: self.rule.clone(),
             title: format!("{}: {}", self.name, self.summary),
-            message: self.report.clone(),
+            message: [&self.report, &self.elsewhere.join("\n")]
+                .map(String::as_str)
+                .join("\n")
+                .trim_end()
+                .to_owned(),
             at: self.at.clone(),
             related: self.related.clone(),
         })

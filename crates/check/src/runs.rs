@@ -7,7 +7,7 @@
 //! [`coverage`] (how much of it was judged), [`stuck`] and [`hosts`] (who waits for whom at its end, and in which calls), [`rounds`]
 //! (loops that ranks leave),
 //! [`divergence`] (where ranks diverge), [`mod@follow`] and [`conformance`] (where a run leaves a spec), [`report`],
-//! [`timeline`], [`launched`] (what of it can be seen from outside).
+//! [`lines`] (lines of the program that a verdict names), [`timeline`], [`launched`] (what of it can be seen from outside).
 //! Not here: the bytes of a recording (`rankcheck-recording`), and how calls are caught.
 
 mod accesses;
@@ -22,6 +22,7 @@ pub mod hosts;
 pub mod ipc;
 pub mod judge;
 pub mod launched;
+pub mod lines;
 pub mod lower;
 mod regions;
 pub mod report;

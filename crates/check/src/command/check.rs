@@ -12,7 +12,7 @@ use rankcheck_model::{Platform, Rule};
 
 use super::overview::{MANY, Overview};
 use super::progress::{INTERRUPTED, interruptible};
-use super::search::search_each;
+use super::search::{at_least_one, search_each};
 use super::select::{CheckSelection, FilterFacts};
 use super::{formats, output};
 use crate::dumps::{holds_dumps, judge_dumps};
@@ -29,14 +29,14 @@ use crate::{launches, report, runs};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct CheckArguments {
-    /// Spec files (*.star), folders of them, folders of recorded runs, and dumps of PyTorch's Flight Recorder.
+    /// Spec files (*.star), folders of them, folders of recorded runs, dumps of PyTorch's Flight Recorder, and logs of NCCL.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
     /// How to report.
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
-    /// With --format sarif or github: the folder of the repository that the specs quote with code(…). Annotations lead to
-    /// its lines.
+    /// With --format sarif or github: the folder of the repository that specs quote with code(…), and in which the programs
+    /// of recorded runs and dumps lie. Annotations lead to its lines.
     #[arg(long, value_name = "DIR", default_value = ".")]
     repo: PathBuf,
     /// Check on this NCCL version only: 2.27.7, 2.28.9 or 2.30.7.
@@ -72,7 +72,7 @@ pub(super) struct CheckArguments {
     #[arg(long, value_name = "BYTES", value_parser = size)]
     max_memory: Option<u64>,
     /// Checks run at the same time; the number of cores if not given.
-    #[arg(long)]
+    #[arg(long, value_parser = at_least_one)]
     jobs: Option<NonZero<usize>>,
     /// Write a trace file for each failing check into this folder.
     #[arg(long, value_name = "DIR")]
@@ -448,8 +448,8 @@ impl CheckArguments {
             let quotes = quotes.get(&explained.file).map_or(&[][..], Vec::as_slice);
             formats::check(explained, ending(explained), quotes, &self.repo)
         };
-        let recording = |run| formats::recording(run, Conclusion::of_run(run).into());
-        let job = |job: &JudgedJob| formats::job(job, Conclusion::of_verdict(job.verdict).into());
+        let recording = |run| formats::recording(run, Conclusion::of_run(run).into(), &self.repo);
+        let job = |job: &JudgedJob| formats::job(job, Conclusion::of_verdict(job.verdict).into(), &self.repo);
         let checks = all.iter().map(check).chain(judged.recordings.iter().map(recording));
         checks.chain(judged.jobs.iter().map(job)).chain(bad.iter().map(formats::bad)).collect()
     }

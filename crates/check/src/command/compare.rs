@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use super::check::ending;
 use super::git::{Git, GitError};
 use super::output;
-use super::search::{SearchJob, search_each};
+use super::search::{SearchJob, at_least_one, search_each};
 use crate::pull_request::comparison::{CheckSeen, Comparison, compare};
 use crate::pull_request::markdown;
 use crate::search::{Detail, Options};
@@ -41,7 +41,7 @@ pub(super) struct CompareArguments {
     #[arg(long)]
     max_states: Option<u64>,
     /// Checks run at the same time; the number of cores if not given.
-    #[arg(long)]
+    #[arg(long, value_parser = at_least_one)]
     jobs: Option<NonZero<usize>>,
 }
 

@@ -2,13 +2,15 @@
 //!
 //! Not here: what the formats look like ([`crate::pull_request`]).
 
-use std::path::Path;
+use std::ffi::OsStr;
+use std::path::{Component, Path, PathBuf};
 
 use miette::Diagnostic as _;
 
 use crate::launches::judge::JudgedJob;
 use crate::pull_request::{BAD_SPEC, CaseEnd, NOT_AS_STATED, Spot, TestCase, UNKNOWN};
 use crate::runs::judge::Judged;
+use crate::runs::lines::ProgramLine;
 use crate::search::Explained;
 use crate::spec::{Anchor, SpecError};
 use crate::{launches, report, runs};
@@ -66,37 +68,89 @@ pub(super) fn check(explained: &Explained, ending: CaseEnd, anchors: &[Anchor], 
         report: report::text(explained),
         at,
         related,
+        elsewhere: Vec::new(),
         milliseconds: u64::try_from(milliseconds).unwrap_or(u64::MAX),
     }
 }
 
-/// A run or a job: its report begins with what there is to say.
-fn ran(folder: String, ending: CaseEnd, rule: Option<&'static str>, report: String) -> TestCase {
+/// Where a line of a recorded program is in a repository. Whoever recorded it may have had the repository in another folder,
+/// so the longest end of its path counts that is a file here. A name alone may be that of any file: it counts only where
+/// nothing stood before it, or the name of the repository's own folder.
+fn located(line: &ProgramLine, repo: &Path) -> Option<Spot> {
+    let parts: Vec<&OsStr> = Path::new(&*line.file)
+        .components()
+        .map(|part| match part {
+            Component::Normal(part) => Some(part),
+            Component::CurDir | Component::ParentDir | Component::RootDir | Component::Prefix(_) => None,
+        })
+        .rev()
+        .map_while(|part| part)
+        .collect();
+    let parts: Vec<&OsStr> = parts.into_iter().rev().collect();
+    let named_so = || {
+        let root = repo.canonicalize().ok()?;
+        Some(root.file_name()? == *parts.iter().rev().nth(1)?)
+    };
+    let is_there = |end: &&[&OsStr]| {
+        let known = end.len() > 1 || line.file.split('/').count() == 1 || named_so() == Some(true);
+        let text = || std::fs::read_to_string(repo.join(end.iter().collect::<PathBuf>())).ok();
+        known && text().is_some_and(|text| text.lines().count() >= line.line as usize)
+    };
+    let end = (0..parts.len()).map(|from| &parts[from..]).find(is_there)?;
+    Some(Spot::new(&repo.join(end.iter().collect::<PathBuf>()).display().to_string(), Some(line.line)))
+}
+
+/// A run or a job: its report begins with what there is to say. It is shown at the first line that it names and that is in
+/// the repository, or else at its folder.
+fn ran(
+    folder: &Path,
+    ending: CaseEnd,
+    rule: Option<&'static str>,
+    report: String,
+    named: Vec<ProgramLine>,
+    repo: &Path,
+) -> TestCase {
     let other = if ending == CaseEnd::Unknown { UNKNOWN } else { NOT_AS_STATED };
+    let folder = folder.display().to_string();
+    let (mut related, mut elsewhere) = (Vec::new(), Vec::new());
+    for line in named {
+        match located(&line, repo) {
+            Some(spot) => related.push((spot, line.told())),
+            None => elsewhere.push(format!(
+                "{}: {}:{}, not in this repository",
+                line.told(),
+                line.file,
+                line.line
+            )),
+        }
+    }
+    let at = related.first().map_or_else(|| Spot::new(&folder, None), |(spot, _)| spot.clone());
+    let headline = report.lines().next().unwrap_or_default();
     TestCase {
-        at: Spot::new(&folder, None),
+        at,
+        // The name says already which it is.
+        summary: headline.replacen(&format!("  {folder}   "), ", ", 1),
         name: folder.clone(),
         file: folder,
         ending,
         rule: rule.unwrap_or(other).to_owned(),
-        summary: report.lines().next().unwrap_or_default().to_owned(),
         report,
-        related: Vec::new(),
+        related,
+        elsewhere,
         milliseconds: 0,
     }
 }
 
 /// A recorded run that ended like this.
-pub(super) fn recording(run: &Judged, ending: CaseEnd) -> TestCase {
-    let folder = run.recording.folder.display().to_string();
+pub(super) fn recording(run: &Judged, ending: CaseEnd, repo: &Path) -> TestCase {
     let rule = run.findings.first().map(|finding| finding.rule.id());
-    ran(folder, ending, rule, runs::report::text(run))
+    ran(&run.recording.folder, ending, rule, runs::report::text(run), runs::lines::of(run), repo)
 }
 
 /// A job that ended like this.
-pub(super) fn job(job: &JudgedJob, ending: CaseEnd) -> TestCase {
+pub(super) fn job(job: &JudgedJob, ending: CaseEnd, repo: &Path) -> TestCase {
     let rule = job.rules().first().map(|rule| rule.id());
-    ran(job.job.source.display().to_string(), ending, rule, launches::report::text(job))
+    ran(&job.job.source, ending, rule, launches::report::text(job), launches::lines::of(job), repo)
 }
 
 /// What could not be read or evaluated.
@@ -112,6 +166,7 @@ pub(super) fn bad(error: &SpecError) -> TestCase {
         summary: format!("{error}{help}"),
         report: error.drawn().trim_matches('\n').to_owned(),
         related: Vec::new(),
+        elsewhere: Vec::new(),
         milliseconds: 0,
     }
 }

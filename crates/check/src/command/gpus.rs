@@ -170,6 +170,8 @@ impl Batch {
         };
         let mut runner = testbed::start(&devices, most).map_err(|error| not_started(&error))?;
         let bar = output::progress(plan.items.len());
+        output::show_progress(&bar, Duration::ZERO);
+        bar.enable_steady_tick(Duration::from_secs(1));
         let summary = diff::run(&mut *runner, &plan, &settings, &mut |event| match event {
             DiffEvent::Begins(title) => {
                 bar.inc(1);

@@ -43,8 +43,22 @@ impl InitArguments {
             output::line(path.display());
         }
         output::note(format_args!("now: rankcheck check {}", in_folder("specs").display()));
+        if let Some(root) = repository_above(&self.folder) {
+            let root = root.display();
+            output::advice(format_args!(
+                "GitHub runs workflows only from the root of a repository, which is {root}: move rankcheck.yml into \
+                 {root}/.github/workflows, and name the folder of the specs in it from there on",
+            ));
+        }
         0
     }
+}
+
+/// The root of the git repository that a folder is in, if the folder is not the root itself.
+fn repository_above(folder: &Path) -> Option<PathBuf> {
+    let folder = folder.canonicalize().ok()?;
+    let root = folder.ancestors().find(|above| above.join(".git").exists())?;
+    (root != folder).then(|| root.to_owned())
 }
 
 /// Writes a file that is not there.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anstream::{AutoStream, ColorChoice};
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use miette::Diagnostic;
 
 use crate::report::terminal::{Appearance, appearing};
@@ -138,20 +138,76 @@ pub(super) fn needs_folder(folder: &Path) -> Result<(), u8> {
     )))
 }
 
-/// Prints an error as a line and returns the exit code for bad specs and usage.
+/// Prints an error and returns the exit code for bad specs and usage.
 pub(super) fn usage(message: impl Display) -> u8 {
-    note(format_args!("error: {message}"));
+    advice(format_args!("error: {message}"));
     BAD
 }
 
-/// A bar that shows itself only where there is a terminal and the run takes longer than a second.
-pub(super) fn progress(steps: usize) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
+/// Prints a paragraph beside the output. On a terminal it is wrapped as reports are, and no word is cut.
+pub(super) fn advice(text: impl Display) {
+    let text = text.to_string();
+    match columns().filter(|_| std::io::stderr().is_terminal()) {
+        Some(width) => note(wrapped(&text, width)),
+        None => note(text),
     }
-    let bar = ProgressBar::new(steps as u64);
-    let style = ProgressStyle::with_template("{elapsed:>4} {bar:16} {pos}/{len} · {wide_msg}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.enable_steady_tick(Duration::from_secs(1));
+}
+
+fn wrapped(text: &str, width: usize) -> String {
+    let options = textwrap::Options::new(width)
+        .break_words(false)
+        .word_separator(textwrap::WordSeparator::AsciiSpace)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    textwrap::fill(text, options)
+}
+
+/// How many columns there are for what is said of progress, behind the time, the bar and how many of so many are over.
+pub(super) fn progress_columns(steps: usize) -> usize {
+    let columns = terminal_size::terminal_size_of(std::io::stderr()).map_or(80, |(width, _)| width.0.into());
+    let before = "59m 59s ".len() + 16 + " / · ".chars().count() + 2 * steps.to_string().len();
+    usize::saturating_sub(columns, before)
+}
+
+/// A duration in whole seconds, as in `7s`, `1m 30s` and `2h 5m`.
+pub(super) fn in_words(duration: Duration) -> String {
+    match duration.as_secs() {
+        seconds @ 0..60 => format!("{seconds}s"),
+        seconds @ 60..3600 => format!("{}m {}s", seconds / 60, seconds % 60),
+        seconds => format!("{}h {}m", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// A bar that is hidden until [`show_progress`].
+pub(super) fn progress(steps: usize) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::hidden());
+    let style = ProgressStyle::with_template("{passed:>4} {bar:16} {pos}/{len} · {wide_msg}");
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    // indicatif rounds to minutes from 90 seconds on.
+    bar.set_style(style.with_key("passed", |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+        let _ = write!(out, "{}", in_words(state.elapsed()));
+    }));
     bar
+}
+
+/// Shows a bar if there is a terminal and it began so long ago: what is over before needs none. Returns whether it is shown.
+pub(super) fn show_progress(bar: &ProgressBar, after: Duration) -> bool {
+    let shows = std::io::stderr().is_terminal() && bar.elapsed() >= after;
+    if shows && bar.is_hidden() {
+        bar.set_draw_target(ProgressDrawTarget::stderr());
+    }
+    shows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_hyphens_stays_whole() {
+        let told = "error: known: \"sglang-20153-shared-pool\", a/path/that-is/longer than the line is";
+        assert_eq!(
+            wrapped(told, 24),
+            "error: known:\n\"sglang-20153-shared-pool\",\na/path/that-is/longer\nthan the line is"
+        );
+    }
 }

@@ -60,6 +60,9 @@ struct Now {
     took: Vec<Duration>,
 }
 
+/// Searches that are over before this show no progress.
+const SHOWN_AFTER: Duration = Duration::from_secs(1);
+
 /// How often a line of progress is made anew.
 const EVERY: Duration = Duration::from_millis(250);
 
@@ -105,7 +108,7 @@ impl SearchProgress {
             if over {
                 break;
             }
-            if !self.bar.is_hidden() {
+            if output::show_progress(&self.bar, SHOWN_AFTER) {
                 let states = states_so_far();
                 let rate =
                     states.saturating_sub(before.1) as f64 / before.0.elapsed().as_secs_f64().max(0.001);
@@ -122,15 +125,27 @@ impl SearchProgress {
         let ages: Vec<Duration> = now.working.values().map(|(_, began)| began.elapsed()).collect();
         let waiting = self.total.saturating_sub(now.took.len() + now.working.len());
         let left = left(&now.took, &ages, waiting)
-            .map_or_else(String::new, |left| format!("about {} s left · ", left.as_secs().max(1)));
-        let name = oldest.map_or("", |(name, _)| name.as_str());
-        format!(
-            "{left}{} in work, {waiting} to come · {} states, {}/s · {name}",
-            now.working.len(),
-            grouped(states),
-            grouped(rate as u64)
-        )
+            .map(|left| format!("about {} left", output::in_words(left.max(Duration::from_secs(1)))));
+        let parts = left.into_iter().chain([
+            format!("{} in work, {waiting} to come", now.working.len()),
+            format!("{} states, {}/s", grouped(states), grouped(rate as u64)),
+            oldest.map_or_else(String::new, |(name, _)| name.clone()),
+        ]);
+        fitting(parts, output::progress_columns(self.total))
     }
+}
+
+/// As many of these, from the first on, as fit a line; a part that was cut would be read as another number.
+fn fitting(parts: impl Iterator<Item = String>, columns: usize) -> String {
+    let mut line = String::new();
+    for part in parts.filter(|part| !part.is_empty()) {
+        let longer = if line.is_empty() { part } else { format!("{line} · {part}") };
+        if longer.chars().count() > columns {
+            break;
+        }
+        line = longer;
+    }
+    line
 }
 
 /// How long the rest takes, if it is like what is over; nothing where too few are over, or where one that goes on has taken
@@ -179,6 +194,21 @@ mod tests {
         assert_eq!(left(&took, &[SECOND, SECOND], 200), None);
         // One goes on for longer than any of those took.
         assert_eq!(left(&took, &[SECOND, 2 * SECOND], 20), None);
+    }
+
+    #[test]
+    fn a_line_has_whole_parts() {
+        let parts = || ["2 in work", "1,234 states", "a name"].map(str::to_owned).into_iter();
+        assert_eq!(fitting(parts(), 40), "2 in work · 1,234 states · a name");
+        assert_eq!(fitting(parts(), 32), "2 in work · 1,234 states");
+        assert_eq!(fitting(parts(), 23), "2 in work");
+        assert_eq!(fitting(parts(), 8), "");
+    }
+
+    #[test]
+    fn times_are_not_rounded_up() {
+        let told = [0, 59, 60, 90, 3599, 3600, 7505].map(|seconds| output::in_words(seconds * SECOND));
+        assert_eq!(told, ["0s", "59s", "1m 0s", "1m 30s", "59m 59s", "1h 0m", "2h 5m"]);
     }
 
     #[test]

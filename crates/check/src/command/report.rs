@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use miette::Diagnostic as _;
 
 use super::output;
-use super::search::search_each;
+use super::search::{at_least_one, search_each};
 use crate::device::Agreement;
 use crate::device::beside::{self, SeenOfCheck, beside};
 use crate::dumps::{holds_dumps, judge_dumps};
@@ -37,7 +37,7 @@ pub(super) struct ReportArguments {
     #[arg(long, value_name = "DIR")]
     sources: Option<PathBuf>,
     /// Checks run at the same time; the number of cores if not given.
-    #[arg(long)]
+    #[arg(long, value_parser = at_least_one)]
     jobs: Option<NonZero<usize>>,
 }
 

@@ -55,3 +55,8 @@ pub(super) fn search_each<T: Send>(
     });
     results.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// Reads how many searches may run at the same time.
+pub(super) fn at_least_one(text: &str) -> Result<NonZero<usize>, String> {
+    text.parse().map_err(|_| "give a number from 1 on".to_owned())
+}

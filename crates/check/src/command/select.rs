@@ -168,6 +168,33 @@ impl CheckSelection {
         }
     }
 
+    /// Says what checks state where a list has none of them.
+    fn nothing_stated(&self, checks: &[(&Spec, &Check)]) -> String {
+        let mut ids: Vec<&str> = checks.iter().flat_map(|(_, check)| stated(check).1).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        if let Some(rule) = self.rule.filter(|rule| !ids.contains(&rule.id())) {
+            return match ids.as_slice() {
+                [] => format!("no check states that it breaks {rule} (--rule), or any other rule"),
+                ids => format!(
+                    "no check states that it breaks {rule} (--rule); the rules that checks state: {}",
+                    ids.join(", ")
+                ),
+            };
+        }
+        let wanted = self.verdict.map_or("", WantedVerdict::word);
+        let verdicts = checks.iter().map(|(_, check)| stated(check).0.map_or("nothing", WantedVerdict::word));
+        format!(
+            "no check states that it {} (--verdict; --list searches nothing); checks state: {}",
+            match self.verdict {
+                Some(WantedVerdict::Unknown | WantedVerdict::Unexpected) => format!("is {wanted}"),
+                Some(WantedVerdict::Holds | WantedVerdict::Fails | WantedVerdict::Hangs) | None =>
+                    wanted.to_owned(),
+            },
+            counted(verdicts)
+        )
+    }
+
     /// Returns a line for each check, in the order of the files: its place, what it states, its name.
     ///
     /// # Errors
@@ -180,14 +207,7 @@ impl CheckSelection {
         };
         let listed: Vec<&(&Spec, &Check)> = checks.iter().filter(|(_, check)| states(check)).collect();
         if listed.is_empty() {
-            let mut ids: Vec<&str> = checks.iter().flat_map(|(_, check)| stated(check).1).collect();
-            ids.sort_unstable();
-            ids.dedup();
-            return Err(format!(
-                "no check states that (--list with --rule or --verdict: what checks state); \
-                 the rules that checks state: {}",
-                if ids.is_empty() { "none".to_owned() } else { ids.join(", ") }
-            ));
+            return Err(self.nothing_stated(checks));
         }
         let place = |spec: &Spec, check: &Check| format!("{}:{}", spec.path, check.loc.line);
         let line = |(spec, check): &&(&Spec, &Check)| {
@@ -201,6 +221,15 @@ impl CheckSelection {
         };
         Ok(listed.iter().map(line).collect())
     }
+}
+
+/// How often each of these is there, in words.
+fn counted(words: impl Iterator<Item = &'static str>) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for word in words {
+        *counts.entry(word).or_default() += 1;
+    }
+    counts.iter().map(|(word, count)| format!("{count} {word}")).collect::<Vec<_>>().join(", ")
 }
 
 /// What a check states: its verdict, and the rules that are broken.

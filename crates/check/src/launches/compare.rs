@@ -10,7 +10,7 @@ use rankcheck_model::Rule;
 use rustc_hash::FxHashMap;
 
 use super::components::{components, shortest_circle};
-use super::job::{CalledKind, DeviceLaunch, GroupAt, LaunchedCall, What};
+use super::job::{CallPlace, CalledKind, DeviceLaunch, GroupAt, LaunchedCall, What};
 use super::positions::{Positions, TransferLane};
 
 /// Circles of which each is tried as the one to be told.
@@ -39,7 +39,7 @@ pub struct DifferingSide {
     /// What the first of them called.
     pub text: String,
     /// Where the first of them called it.
-    pub place: Option<String>,
+    pub place: Option<CallPlace>,
 }
 
 impl CallDifference {
@@ -211,7 +211,7 @@ impl Compared {
             let sides = sides.into_iter().map(|(launch, ranks)| DifferingSide {
                 ranks: ranks.iter().map(|(member, _)| rank(*member)).collect(),
                 text: described(launch, number),
-                place: numbered(launch, number).find_map(|call| call.place.as_ref()).map(ToString::to_string),
+                place: numbered(launch, number).find_map(|call| call.place.clone()),
             });
             let sides = sides.collect();
             self.differences.push(CallDifference { rule, group, number: Some(number), sides, left_out_by });
@@ -348,8 +348,11 @@ fn transfer_difference(lane: TransferLane, send: &LaunchedCall, recv: &LaunchedC
     let side = |rank: u32, call: &LaunchedCall, word: &str| {
         let elements = call.elements.map_or_else(String::new, |elements| format!(" of {elements}"));
         let dtype = call.dtype.as_ref().map_or_else(String::new, |dtype| format!(" {dtype}"));
-        let place = call.place.as_ref().map(ToString::to_string);
-        DifferingSide { ranks: vec![rank], text: format!("{word}{elements}{dtype}"), place }
+        DifferingSide {
+            ranks: vec![rank],
+            text: format!("{word}{elements}{dtype}"),
+            place: call.place.clone(),
+        }
     };
     let sides = vec![side(lane.from, send, "send"), side(lane.to, recv, "recv")];
     CallDifference { rule: Rule::P2p4, group: lane.group, number: None, sides, left_out_by: None }

@@ -109,7 +109,9 @@ fn findings(judged: &JudgedJob) -> Vec<Found> {
         at: difference
             .sides
             .iter()
-            .flat_map(|side| side.ranks.iter().map(|rank| (*rank, side.place.clone())))
+            .flat_map(|side| {
+                side.ranks.iter().map(|rank| (*rank, side.place.as_ref().map(ToString::to_string)))
+            })
             .collect(),
     });
     let inversions = judged.compared.inversions.iter().map(|inversion| Found {

@@ -128,6 +128,13 @@ impl Divergence {
         text
     }
 
+    /// Returns each member of which it is known what it does there, with where; those that do as most do come last.
+    pub(super) fn places(&self) -> impl Iterator<Item = (Rank, LocId)> {
+        let mut alike: Vec<&AlikeMembers> = self.alike.iter().collect();
+        alike.sort_by_key(|alike| alike.members.len());
+        alike.into_iter().flat_map(|alike| &alike.members).filter_map(|(rank, loc)| Some((*rank, (*loc)?)))
+    }
+
     /// Whether operations are those of the ranks that diverge.
     pub(super) fn is_of(&self, ops: &[OpRef]) -> bool {
         let there = |op: &OpRef| {
