@@ -5,7 +5,6 @@
 use rankcheck_model::{Class, Rank, Rule, ranks_in_words};
 
 /// What ranks do wrong where a rule is broken.
-#[expect(clippy::too_many_lines, reason = "one line for each rule")]
 pub(super) fn mistake(rule: Rule) -> &'static str {
     match rule {
         Rule::Mutex1 => "Threads wait for each other, as one holds a lock that the other wants",

@@ -66,7 +66,9 @@ const follow = () => {
     return;
   }
   const [top, left] = [node.offsetTop, node.offsetLeft];
-  if (top < chart.scrollTop + 30 || top > chart.scrollTop + chart.clientHeight - 110) chart.scrollTop = Math.max(top - chart.clientHeight / 3, 0);
+  // Of a diagram that begins low in the window, only its upper part is seen.
+  const seen = Math.min(chart.clientHeight, Math.max(innerHeight - chart.getBoundingClientRect().top, 200));
+  if (top < chart.scrollTop + 30 || top > chart.scrollTop + seen - 110) chart.scrollTop = Math.max(top - seen / 2, 0);
   if (left < chart.scrollLeft + 20 || left > chart.scrollLeft + chart.clientWidth - 160) chart.scrollLeft = Math.max(left - chart.clientWidth / 2, 0);
 };
 
