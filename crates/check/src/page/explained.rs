@@ -26,7 +26,7 @@ pub fn diagram(explained: &Explained) -> Diagram {
     if let Some(shown) = shown {
         let diverge = seeds(shown).iter().find_map(|seeds| paths::mark(&mut diagram, seeds));
         let repaired = shown.repairs.as_ref().is_some_and(|repairs| !repairs.found.is_empty());
-        let look_at = (!repaired).then(|| paths::look_at(&diagram, paths::Tried::Changes));
+        let look_at = (!repaired).then(|| paths::look_at(&diagram, paths::RepairsTried::Changes));
         diagram.about.add_paths(diverge, look_at);
     }
     layout::finish(&mut diagram);

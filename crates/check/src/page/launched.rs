@@ -12,7 +12,7 @@ use super::diagram::{
     StepRole,
 };
 use super::explained::rule_text;
-use super::paths::{PathPoint, PathSeed, Tried};
+use super::paths::{PathPoint, PathSeed, RepairsTried};
 use super::recorded::{last_parts, stated_of, verdict};
 use super::replayed::{Interned, cycle};
 use super::{headline, layout, paths, said};
@@ -53,7 +53,7 @@ pub fn diagram(judged: &JudgedJob) -> Diagram {
     let seeds = seeds(judged, &diagram);
     let diverge = paths::mark(&mut diagram, &seeds);
     let wrong = matches!(judged.verdict, RunVerdict::Fails | RunVerdict::Hangs);
-    let look_at = wrong.then(|| paths::look_at(&diagram, Tried::Nothing));
+    let look_at = wrong.then(|| paths::look_at(&diagram, RepairsTried::Nothing));
     diagram.about.add_paths(diverge, look_at);
     layout::finish(&mut diagram);
     diagram

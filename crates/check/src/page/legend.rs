@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use super::diagram::{Diagram, LaneKind, LineSign, Mark, PathSign};
 
 /// An entry: whether the page has the sign, how it is drawn, and what it means.
-type Entry = (bool, String, &'static str);
+type LegendSign = (bool, String, &'static str);
 
 /// A call of a lane, as the diagram draws it.
 fn call(class: &str, text: &str) -> String {
@@ -26,7 +26,7 @@ fn line(class: &str, text: &str) -> String {
     format!("<span class=\"sign {class}\">{text}</span>")
 }
 
-fn calls(diagram: &Diagram) -> Vec<Entry> {
+fn calls(diagram: &Diagram) -> Vec<LegendSign> {
     let marked = |mark: Mark| diagram.steps.iter().any(|step| step.mark == Some(mark));
     let blocked = &diagram.blocked;
     let path = |sign: PathSign| {
@@ -59,26 +59,24 @@ fn calls(diagram: &Diagram) -> Vec<Entry> {
     ]
 }
 
-fn strokes(diagram: &Diagram) -> Vec<Entry> {
+fn strokes(diagram: &Diagram) -> Vec<LegendSign> {
     let waits = diagram.blocked.iter().any(|wait| !wait.waits_for.is_empty());
+    let finding = |step: &usize| diagram.steps[*step].mark == Some(Mark::Finding);
+    let found = diagram.meetings.iter().any(|meeting| meeting.iter().all(finding));
     vec![
         (
             !diagram.meetings.is_empty(),
             stroke("met done"),
             "calls that met: a rendezvous, a collective, a transfer",
         ),
-        (
-            !diagram.meetings.is_empty() && !diagram.about.sentence.is_empty(),
-            stroke("met finding"),
-            "they met, and the finding is about them",
-        ),
+        (found, stroke("met finding"), "they met, and the finding is about them"),
         (!diagram.order.is_empty(), stroke("after done"), "the call at the arrow comes after the other"),
         (waits, stroke("waits cycle"), "it waits for the call at the arrow and will wait for ever"),
         (!diagram.blocked.is_empty(), stroke("line stuck"), "nothing happens here any more"),
     ]
 }
 
-fn lines(diagram: &Diagram) -> Vec<Entry> {
+fn lines(diagram: &Diagram) -> Vec<LegendSign> {
     let has = |sign: LineSign| diagram.lines.iter().any(|line| line.sign == sign);
     let wrong = diagram.memory.pieces.iter().any(|piece| !piece.wrong.is_empty());
     let grouped = diagram.lanes.iter().any(|lane| lane.kind == LaneKind::Group);

@@ -46,7 +46,7 @@ struct PathItem {
 
 /// What has to be the same for two ranks to be on one way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Compared {
+enum PathLevel {
     /// The lines that they come by.
     Lines,
     /// The lines, and what they do there.
@@ -83,10 +83,10 @@ struct PathSide {
     item: Option<PathItem>,
 }
 
-/// Where ranks diverge.
+/// Where ranks diverge, and what they had in common before.
 #[derive(Debug)]
 struct DivergingPaths {
-    compared: Compared,
+    compared: PathLevel,
     /// The last that they have in common, the how-manieth time it is, and where each of them does it.
     common: Option<(PathItem, u32, Vec<PathPoint>)>,
     sides: Vec<PathSide>,
@@ -108,11 +108,11 @@ pub(super) fn mark(diagram: &mut Diagram, seeds: &[PathSeed]) -> Option<String> 
         let Some(item) = side.item else { continue };
         let ranks = in_words(&side.ranks);
         let words = match apart.compared {
-            Compared::Lines | Compared::Meetings => {
+            PathLevel::Lines | PathLevel::Meetings => {
                 format!("{ranks} {} here", if side.ranks.len() == 1 { "goes" } else { "go" })
             }
-            Compared::Calls if apart.decides(item) => "ranks decide differently here".to_owned(),
-            Compared::Calls => format!("{ranks}: {}", apart.call(diagram, &item)),
+            PathLevel::Calls if apart.decides(item) => "ranks decide differently here".to_owned(),
+            PathLevel::Calls => format!("{ranks}: {}", apart.call(diagram, &item)),
         };
         line(diagram, item.place, LineSign::Diverges, words);
     }
@@ -121,7 +121,7 @@ pub(super) fn mark(diagram: &mut Diagram, seeds: &[PathSeed]) -> Option<String> 
 
 /// What was tried to repair the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tried {
+pub(super) enum RepairsTried {
     /// Changes, and none of them is known to repair it.
     Changes,
     /// Nothing: there is a run, and no program to change.
@@ -130,10 +130,10 @@ pub(super) enum Tried {
 
 /// What to look at where no repair is known: what stands between the last line that ranks have in common and those in which
 /// they differ, or else these.
-pub(super) fn look_at(diagram: &Diagram, tried: Tried) -> String {
+pub(super) fn look_at(diagram: &Diagram, tried: RepairsTried) -> String {
     let said = match tried {
-        Tried::Changes => "no change that was tried is known to repair it",
-        Tried::Nothing => "no repair was tried: this is one run, and not the program",
+        RepairsTried::Changes => "no change that was tried is known to repair it",
+        RepairsTried::Nothing => "no repair was tried: this is one run, and not the program",
     };
     let of = |sign: LineSign| diagram.lines.iter().filter(move |line| line.sign == sign);
     let at = |line: &MarkedLine| at(&diagram.places[line.place]);
@@ -245,7 +245,7 @@ impl DivergingPaths {
     fn decides(&self, item: PathItem) -> bool {
         let same =
             |side: &PathSide| side.item.is_some_and(|of| (of.place, of.text) == (item.place, item.text));
-        self.compared == Compared::Calls && self.sides.iter().all(same)
+        self.compared == PathLevel::Calls && self.sides.iter().all(same)
     }
 
     fn words(&self, diagram: &Diagram) -> String {
@@ -256,7 +256,10 @@ impl DivergingPaths {
             }
         };
         if let Some(item) = self.sides[0].item.filter(|item| self.decides(*item)) {
-            return format!("ranks diverge {after}: {} falls otherwise on them", self.told(diagram, &item));
+            return format!(
+                "ranks diverge {after}: {} comes out differently on them",
+                self.told(diagram, &item)
+            );
         }
         let sides: Vec<String> = self.sides.iter().map(|side| self.side(diagram, side)).collect();
         format!("ranks diverge {after}: then {}", sides.join("; "))
@@ -271,9 +274,9 @@ impl DivergingPaths {
         let all: Vec<&str> = self.sides.iter().filter_map(|side| side.item.as_ref().map(name)).collect();
         let differ = all.iter().enumerate().all(|(nth, name)| !all[..nth].contains(name));
         match self.compared {
-            Compared::Lines => name(item),
-            Compared::Calls if differ => name(item),
-            Compared::Calls | Compared::Meetings => &diagram.texts[item.text],
+            PathLevel::Lines => name(item),
+            PathLevel::Calls if differ => name(item),
+            PathLevel::Calls | PathLevel::Meetings => &diagram.texts[item.text],
         }
     }
 
@@ -281,8 +284,8 @@ impl DivergingPaths {
     fn told(&self, diagram: &Diagram, item: &PathItem) -> String {
         let text = self.call(diagram, item);
         let text = match self.compared {
-            Compared::Lines | Compared::Calls => text.to_owned(),
-            Compared::Meetings => format!("{text} of {}", diagram.lanes[item.group].name),
+            PathLevel::Lines | PathLevel::Calls => text.to_owned(),
+            PathLevel::Meetings => format!("{text} of {}", diagram.lanes[item.group].name),
         };
         match item.place {
             Some(place) => format!("{text} ({})", at(&diagram.places[place])),
@@ -302,8 +305,8 @@ impl DivergingPaths {
 fn find(diagram: &Diagram, seeds: &[PathSeed]) -> Option<DivergingPaths> {
     let paths = paths(diagram, seeds);
     let grouped = diagram.lanes.iter().any(|lane| lane.kind == LaneKind::Group);
-    let compared: &[Compared] =
-        if grouped { &[Compared::Meetings] } else { &[Compared::Lines, Compared::Calls] };
+    let compared: &[PathLevel] =
+        if grouped { &[PathLevel::Meetings] } else { &[PathLevel::Lines, PathLevel::Calls] };
     compared.iter().find_map(|compared| diverging(&paths, *compared))
 }
 
@@ -391,7 +394,7 @@ fn limit(diagram: &Diagram, items: &[PathItem], point: PathPoint) -> usize {
 }
 
 /// Each item by what is compared, with how often that came before; nothing for what cannot be compared.
-fn keyed(path: &RankPath, compared: Compared) -> Vec<Option<(PathKey, u32)>> {
+fn keyed(path: &RankPath, compared: PathLevel) -> Vec<Option<(PathKey, u32)>> {
     let mut times: FxHashMap<PathKey, u32> = FxHashMap::default();
     let mut key = |item: &PathItem| {
         let key = identity(item, compared)?;
@@ -402,14 +405,14 @@ fn keyed(path: &RankPath, compared: Compared) -> Vec<Option<(PathKey, u32)>> {
     path.items.iter().map(&mut key).collect()
 }
 
-fn identity(item: &PathItem, compared: Compared) -> Option<PathKey> {
+fn identity(item: &PathItem, compared: PathLevel) -> Option<PathKey> {
     let line = item.line;
     match compared {
-        Compared::Lines => line.map(PathKey::Line),
-        Compared::Calls if item.role == StepRole::InRole => line.map(PathKey::Line),
+        PathLevel::Lines => line.map(PathKey::Line),
+        PathLevel::Calls if item.role == StepRole::InRole => line.map(PathKey::Line),
         // Where no line is known, its number among the calls stands in its place, which differs from rank to rank.
-        Compared::Calls => Some(PathKey::Call(line, item.text, item.note)),
-        Compared::Meetings => item.met.map(PathKey::Met),
+        PathLevel::Calls => Some(PathKey::Call(line, item.text, item.note)),
+        PathLevel::Meetings => item.met.map(PathKey::Met),
     }
 }
 
@@ -428,11 +431,11 @@ fn lines_of(places: &[SourcePlace]) -> Vec<Option<usize>> {
     lines
 }
 
-fn diverging(paths: &[RankPath], compared: Compared) -> Option<DivergingPaths> {
+fn diverging(paths: &[RankPath], compared: PathLevel) -> Option<DivergingPaths> {
     let keys: Vec<Vec<Option<(PathKey, u32)>>> = paths.iter().map(|path| keyed(path, compared)).collect();
     // Of what cannot be compared by lines, nothing can be said; a call that met nobody differs from every other.
     let next = |rank: usize, from: usize| {
-        (from..paths[rank].items.len()).find(|at| compared != Compared::Lines || keys[rank][*at].is_some())
+        (from..paths[rank].items.len()).find(|at| compared != PathLevel::Lines || keys[rank][*at].is_some())
     };
     let does = |rank: usize, at: Option<usize>| {
         at.map(|at| match (compared, keys[rank][at]) {

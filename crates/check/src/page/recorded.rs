@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::diagram::{AboutFinding, Diagram, DiagramMemory, LaneKind, Stated};
 use super::explained::rule_text;
-use super::paths::{PathPoint, PathSeed, Tried};
+use super::paths::{PathPoint, PathSeed, RepairsTried};
 use super::replayed::{Marks, RunPart};
 use super::{headline, layout, paths, said};
 use crate::runs::RunError;
@@ -54,7 +54,7 @@ pub fn diagram(judged: &Judged) -> Result<Diagram, RunError> {
         let seeds = seeds(judged, run, &diagram);
         let diverge = paths::mark(&mut diagram, &seeds);
         let wrong = matches!(judged.verdict, RunVerdict::Fails | RunVerdict::Hangs);
-        let look_at = wrong.then(|| paths::look_at(&diagram, Tried::Nothing));
+        let look_at = wrong.then(|| paths::look_at(&diagram, RepairsTried::Nothing));
         diagram.about.add_paths(diverge, look_at);
         time(judged, run, &mut diagram)?;
     }

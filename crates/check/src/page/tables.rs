@@ -51,7 +51,15 @@ fn end(diagram: &Diagram, (_, lane, text, waits_in): WaitKind<'_>, waits: &[&Dia
     let place = waits.iter().find_map(|wait| wait.place).map(|at| &diagram.places[at]);
     let place = place.filter(|place| place.line > 0);
     let place = place.map_or_else(String::new, |place| format!("{}:{}", short(&place.file), place.line));
+    let on_own_stream = |wait: &DiagramWait, other: usize| {
+        let lane = &diagram.lanes[diagram.blocked[other].lane];
+        lane.kind == LaneKind::Stream && lane.rank == rank(wait)
+    };
+    let own = gone.is_empty()
+        && waits.iter().all(|wait| wait.waits_for.iter().all(|other| on_own_stream(wait, *other)));
     let awaited = match (awaited.is_empty(), gone.is_empty()) {
+        (false, _) if own && ranks.len() == 1 => "its own device".to_owned(),
+        (false, _) if own => "their own devices".to_owned(),
         (true, _) => String::new(),
         (false, true) => in_words(awaited),
         (false, false) => format!("{} (gone, or elsewhere for good)", in_words(awaited)),
