@@ -6,7 +6,7 @@ use rankcheck_model::machine::Kind;
 use rankcheck_model::{Class, Loc, Rule};
 
 use super::diagram::{AboutFinding, Diagram, Fact, LineSign, MarkedLine, RuleText, Stated};
-use super::paths::{PathPoint, PathSeed};
+use super::paths::{PathPoint, PathSeed, RepairsTried};
 use super::replayed::{Marks, RunPart, place};
 use super::{headline, layout, paths, sources};
 use crate::report;
@@ -25,8 +25,12 @@ pub fn diagram(explained: &Explained) -> Diagram {
     diagram.sources = sources;
     if let Some(shown) = shown {
         let diverge = seeds(shown).iter().find_map(|seeds| paths::mark(&mut diagram, seeds));
-        let repaired = shown.repairs.as_ref().is_some_and(|repairs| !repairs.found.is_empty());
-        let look_at = (!repaired).then(|| paths::look_at(&diagram, paths::RepairsTried::Changes));
+        let tried = match &shown.repairs {
+            None => Some(RepairsTried::NotAsked),
+            Some(repairs) if repairs.found.is_empty() => Some(RepairsTried::Changes),
+            Some(_) => None,
+        };
+        let look_at = tried.map(|tried| paths::look_at(&diagram, tried));
         diagram.about.add_paths(diverge, look_at);
     }
     layout::finish(&mut diagram);

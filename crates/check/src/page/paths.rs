@@ -124,6 +124,8 @@ pub(super) fn mark(diagram: &mut Diagram, seeds: &[PathSeed]) -> Option<String> 
 pub(super) enum RepairsTried {
     /// Changes, and none of them is known to repair it.
     Changes,
+    /// Nothing, as nobody asked for it.
+    NotAsked,
     /// Nothing: there is a run, and no program to change.
     Nothing,
 }
@@ -133,6 +135,7 @@ pub(super) enum RepairsTried {
 pub(super) fn look_at(diagram: &Diagram, tried: RepairsTried) -> String {
     let said = match tried {
         RepairsTried::Changes => "no change that was tried is known to repair it",
+        RepairsTried::NotAsked => "no repair was looked for",
         RepairsTried::Nothing => "no repair was tried: this is one run, and not the program",
     };
     let of = |sign: LineSign| diagram.lines.iter().filter(move |line| line.sign == sign);

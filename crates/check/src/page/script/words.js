@@ -19,7 +19,10 @@ const svg = (name, attributes) => {
 
 const grouped = (items, key) => {
   const groups = new Map();
-  items.forEach((item) => groups.set(key(item), [...(groups.get(key(item)) || []), item]));
+  items.forEach((item) => {
+    if (!groups.has(key(item))) groups.set(key(item), []);
+    groups.get(key(item)).push(item);
+  });
   return groups;
 };
 
