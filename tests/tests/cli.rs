@@ -545,7 +545,7 @@ fn where_ranks_diverge_a_waived_rule_leaves_a_sentence() {
     wants(
         &ran,
         1,
-        &["FAILS", "No waiver of a rule takes away that ranks part", "rank 1 makes all_reduce of 128"],
+        &["FAILS", "No waiver of a rule takes away that ranks diverge", "rank 1 makes all_reduce of 128"],
     );
     assert!(ran.out.lines().nth(1).is_some_and(|line| line.starts_with("No waiver")), "{}", ran.out);
 }

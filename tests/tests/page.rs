@@ -7,7 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rankcheck::dumps::judge_dumps;
-use rankcheck::page::diagram::{Diagram, Mark, Stated};
+use rankcheck::logs::judge_logs;
+use rankcheck::page::diagram::{Diagram, LineSign, Mark, PathSign, Stated};
 use rankcheck::page::html::{Among, page};
 use rankcheck::page::{explained, launched, recorded, sources};
 use rankcheck::runs::judge::{judge, read};
@@ -46,7 +47,10 @@ fn loose_ends(diagram: &Diagram) -> Vec<String> {
             wrong.push(format!("{}: {of}", diagram.about.title));
         }
     };
-    let Diagram { texts, places, lanes, folds, steps, meetings, order, blocked, cycle, memory, .. } = diagram;
+    let Diagram {
+        texts, places, lanes, folds, steps, meetings, order, blocked, cycle, memory, lines, ..
+    } = diagram;
+    all("a marked line", lines.iter().all(|line| line.place < places.len() && !line.words.is_empty()));
     let known = |at: &Option<usize>, table: usize| at.is_none_or(|at| at < table);
     all(
         "a step",
@@ -78,7 +82,13 @@ fn loose_ends(diagram: &Diagram) -> Vec<String> {
                 .pieces
                 .iter()
                 .flat_map(|piece| &piece.contents)
-                .all(|(_, _, at)| *at < memory.contents.len()),
+                .all(|(_, _, at)| *at < memory.contents.len())
+            && memory.pieces.iter().all(|piece| {
+                let known = |(nth, meant): &(usize, usize)| {
+                    *nth < piece.contents.len() && *meant < memory.contents.len()
+                };
+                piece.wrong.iter().all(known)
+            }),
     );
     let folded: Vec<u32> = folds.iter().flat_map(|fold| fold.ranks.clone()).collect();
     let ranks: BTreeSet<u32> = lanes.iter().map(|lane| lane.rank).collect();
@@ -134,6 +144,11 @@ fn every_failing_check_has_a_page() {
         if !shows_the_fault(&diagram) {
             wrong.push(format!("{}: nothing is marked as the fault", of.name));
         }
+        let headline = &diagram.about.headline;
+        let named = diagram.about.rule.as_ref().is_some_and(|rule| headline.contains(rule.id));
+        if named || !headline.ends_with('.') || !headline.starts_with(char::is_uppercase) {
+            wrong.push(format!("{}: {headline:?} is no headline", of.name));
+        }
         if !page(&diagram, Among::Several)
             .contains(&format!("FAILS {}", diagram.about.rule.expect("it fails").id))
         {
@@ -164,6 +179,130 @@ fn memory_is_told_step_by_step() {
         assert!(sources.iter().any(|file| file.ends_with("option_a.star")), "{sources:?}");
     }
     assert!(known > 0, "no buffer holds stripes that differ");
+}
+
+#[test]
+fn wrong_contents_are_told_with_what_was_meant() {
+    enter();
+    let mut wrong = 0;
+    for of in searched(Path::new("specs/systems/sglang-20153-shared-pool/option_a.star"), Detail::Reason) {
+        let diagram = explained::diagram(&of);
+        let memory = &diagram.memory;
+        let of_this = memory.pieces.iter().flat_map(|piece| piece.wrong.iter().map(move |of| (piece, of)));
+        for (piece, (nth, meant)) in of_this {
+            let (_, _, held) = piece.contents[*nth];
+            assert_ne!(memory.contents[held], memory.contents[*meant], "{} of {}", piece.name, of.name);
+            wrong += 1;
+        }
+        let corrupt = of.counterexample.as_ref().is_some_and(|shown| shown.run.outcome.corrupt);
+        assert_eq!(memory.pieces.iter().any(|piece| !piece.wrong.is_empty()), corrupt, "{}", of.name);
+        if of.name == "b: hash order, equal sizes" {
+            let meant = memory.pieces.iter().flat_map(|piece| &piece.wrong).map(|(_, meant)| *meant);
+            let meant: BTreeSet<&str> =
+                meant.flat_map(|at| &memory.contents[at]).map(String::as_str).collect();
+            assert_eq!(meant, BTreeSet::from(["r0.x+r1.x"]));
+        }
+    }
+    assert!(wrong > 0, "no check leaves wrong data");
+}
+
+/// The lines of a diagram that have this mark, with what is said of each.
+fn lines(diagram: &Diagram, sign: LineSign) -> Vec<(u32, &str)> {
+    let of = diagram.lines.iter().filter(|line| line.sign == sign);
+    of.map(|line| (diagram.places[line.place].line, line.words.as_str())).collect()
+}
+
+/// The texts of the steps and waits that stand there on the way of their rank, by rank.
+fn on_path(diagram: &Diagram, sign: PathSign) -> Vec<(u32, &str)> {
+    let steps =
+        diagram.steps.iter().filter(|step| step.path == Some(sign)).map(|step| (step.lane, step.text));
+    let waits =
+        diagram.blocked.iter().filter(|wait| wait.path == Some(sign)).map(|wait| (wait.lane, wait.text));
+    let mut all: Vec<(u32, &str)> = steps
+        .chain(waits)
+        .map(|(lane, text)| (diagram.lanes[lane].rank, diagram.texts[text].as_str()))
+        .collect();
+    all.sort_unstable();
+    all
+}
+
+/// What stands under a label of a page.
+fn fact<'a>(diagram: &'a Diagram, label: &str) -> &'a str {
+    let fact = diagram.about.facts.iter().find(|fact| fact.label == label);
+    fact.unwrap_or_else(|| panic!("nothing is said under {label}")).lines[0].as_str()
+}
+
+#[test]
+fn the_line_at_which_one_rank_does_more_is_marked() {
+    let diagram = explained::diagram(&of_text("page-diverges", ONE_OF_MANY, Detail::Run));
+    assert_eq!(lines(&diagram, LineSign::Common), [(7, "last line in common, for the 3rd time")]);
+    let others = "ranks 0 to 36 and 38 to 63 go here";
+    assert_eq!(lines(&diagram, LineSign::Diverges), [(10, others), (9, "rank 37 goes here")]);
+    assert_eq!(on_path(&diagram, PathSign::Common).len(), 64);
+    assert!(on_path(&diagram, PathSign::Diverges).contains(&(37, "y = mem_alloc(4 MiB)")));
+    let said = fact(&diagram, "diverge");
+    assert!(said.contains("a.star:7") && said.contains("rank 37 does y = mem_alloc"), "{said}");
+    // No repair was looked for, and none is named.
+    let look_at = fact(&diagram, "look at");
+    assert!(look_at.starts_with("a.star, lines 8 to 9: "), "{look_at}");
+}
+
+#[test]
+fn what_decided_a_finding_and_what_repairs_it_are_marked() {
+    enter();
+    let spec = Path::new("specs/systems/sglang-20153-shared-pool/option_a.star");
+    let found = searched(spec, Detail::Repair);
+    let of = found.iter().find(|of| of.name == "b: hash order, equal sizes").expect("it is among them");
+    let diagram = explained::diagram(of);
+    let walk = (19, "this decided it");
+    assert_eq!(lines(&diagram, LineSign::Cause), [walk]);
+    assert_eq!(lines(&diagram, LineSign::Repair), [(19, "repair 1")]);
+    let sides = lines(&diagram, LineSign::Diverges);
+    assert!(sides.iter().all(|(line, _)| *line == 19) && sides.len() == 2, "{sides:?}");
+    assert!(fact(&diagram, "repairs").starts_with("1. the same decision on all ranks"));
+    assert!(diagram.about.facts.iter().all(|fact| fact.label != "look at"));
+}
+
+#[test]
+fn the_lines_at_which_recorded_ranks_diverge_are_marked() {
+    let path = folders().into_iter().find(|path| path.ends_with("hang-4/divergent")).expect("it is there");
+    let judged = judge(read(&path).expect("a recording"), None).expect("a run of one program");
+    let diagram = recorded::diagram(&judged).expect("its files are there");
+    assert_eq!(lines(&diagram, LineSign::Common), [(13, "last line in common")]);
+    assert_eq!(lines(&diagram, LineSign::Diverges), [(16, "ranks 0 to 2 go here"), (17, "rank 3 goes here")]);
+    assert_eq!(on_path(&diagram, PathSign::Diverges).len(), 4);
+    let look_at = fact(&diagram, "look at");
+    assert!(
+        look_at.starts_with("hang.py, lines 14 to 16: ") && look_at.contains("no repair was tried"),
+        "{look_at}"
+    );
+    assert_eq!(
+        diagram.about.headline,
+        "Ranks call different collectives where all have to call the same: the run hung."
+    );
+}
+
+#[test]
+fn what_one_rank_gives_its_own_device_is_shown_on_demand() {
+    for path in folders() {
+        let judged = judge(read(&path).expect("a recording"), None).expect("a run of one program");
+        let diagram = recorded::diagram(&judged).expect("its files are there");
+        let shown = diagram.steps.iter().filter(|step| !step.quiet && step.mark.is_none());
+        let of_events = shown.filter(|step| diagram.texts[step.text].contains(".record("));
+        assert_eq!(of_events.count(), 0, "{}", path.display());
+    }
+}
+
+#[test]
+fn what_never_returns_has_one_sign() {
+    let diagram = explained::diagram(&of_text("page-never", ONE_OF_MANY, Detail::Run));
+    let lanes: BTreeSet<_> = diagram.blocked.iter().map(|wait| diagram.lanes[wait.lane].kind).collect();
+    assert_eq!(lanes.len(), 2, "hosts and streams wait");
+    let html = page(&diagram, Among::Alone);
+    let (_, table) = html.split_once("What never returns").expect("there is a table of it");
+    let (table, _) = table.split_once("</table>").expect("the table ends");
+    assert_eq!(table.matches("<i class=\"never\"").count(), table.matches("<code>").count());
+    assert!(html.contains("class=\"step done never blocked\""), "the legend has the sign");
 }
 
 #[test]
@@ -301,8 +440,43 @@ fn dumps_have_pages() {
             assert!(!diagram.blocked.is_empty(), "{}", diagram.about.title);
         }
     }
+    let named = |name: &str| {
+        let job = jobs.iter().find(|job| job.job.source.to_string_lossy().contains(name));
+        launched::diagram(job.unwrap_or_else(|| panic!("{name} is among them")))
+    };
+    let early = named("/stops_early/");
+    assert_eq!(early.about.title, "dumps runs/stops_early");
+    assert_eq!(lines(&early, LineSign::Common), [(137, "last line in common")]);
+    assert_eq!(lines(&early, LineSign::Diverges), [(137, "rank 0 goes here")]);
+    let said = fact(&early, "diverge");
+    assert!(said.ends_with("rank 1 makes no further call that others see"), "{said}");
+    assert!(early.about.headline.starts_with("Rank 0 waits for rank 1, which did not make the call."));
     let circle = jobs.iter().find(|job| job.job.source.to_string_lossy().contains("groups_in_another_order"));
     assert_eq!(launched::diagram(circle.expect("it is among them")).cycle.len(), 2);
+}
+
+#[test]
+fn logs_have_pages_that_name_them() {
+    enter();
+    let jobs = judge_logs(&[PathBuf::from("tests/logs/runs")]).expect("logs lie there");
+    let titles: BTreeSet<String> = jobs.iter().map(|job| launched::diagram(job).about.title).collect();
+    assert_eq!(titles.len(), jobs.len(), "{titles:?}");
+    assert!(titles.contains("NCCL log another_root/vm.1216"), "{titles:?}");
+}
+
+#[test]
+fn a_page_tells_what_the_memory_of_devices_held() {
+    let out = folder("page-devices");
+    let to = out.display().to_string();
+    let spec = "specs/systems/sglang-20153-shared-pool/option_a.star";
+    let (code, text) = report(enter(), &[spec, "--out", &to]);
+    assert_eq!(code, 0, "{text}");
+    let name =
+        names(&out).into_iter().find(|name| name.starts_with("b-hash-order-equal")).expect("it has a page");
+    let html = fs::read_to_string(out.join(name)).expect("the page is there");
+    let (_, table) = html.split_once("On devices").expect("devices ran it");
+    let (table, _) = table.split_once("</table>").expect("the table ends");
+    assert!(table.contains("its memory held") && table.contains("<div>x: "), "{table}");
 }
 
 fn report(at: &Path, arguments: &[&str]) -> (i32, String) {

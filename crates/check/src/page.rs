@@ -3,20 +3,25 @@
 //! A page is a function of one [`Diagram`]: lanes, steps, arrows, what is blocked, memory, source. An explained check, a
 //! recorded run and the dumps of a job each fill one; nothing is run again for it, and a page fetches nothing.
 //!
-//! Reading order: [`diagram`] (the data), [`explained`], [`recorded`] and [`launched`] (who fills it), `layout`
+//! Reading order: [`diagram`] (the data), [`explained`], [`recorded`] and [`launched`] (who fills it), `paths` (where ranks
+//! diverge), `headline`, `layout`
 //! (where it is drawn), [`html`] (how it becomes a file), [`mod@index`] and [`folder`].
 //! Not here: how anything was found.
 
 pub mod diagram;
 pub mod explained;
 pub mod folder;
+mod headline;
 pub mod html;
 pub mod index;
 pub mod launched;
 mod layout;
+mod legend;
+mod paths;
 pub mod recorded;
 mod replayed;
 pub mod sources;
+mod tables;
 
 pub use diagram::{Diagram, Fact};
 

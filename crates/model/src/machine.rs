@@ -264,11 +264,13 @@ pub enum Kind {
     Bookkeeping,
     /// A statement of the author.
     Expectation,
-    /// What ranks usually do alike: memory, registrations, collectives, rendezvous, graphs. Where they part here,
-    /// something was decided.
+    /// What ranks usually do alike: memory, registrations, collectives, rendezvous, graphs. Where they diverge
+    /// here, something was decided.
     Alike,
-    /// What ranks do in roles: transfers, handles, flags, the store; and streams.
+    /// What ranks do in roles: transfers, handles, flags, the store.
     InRole,
+    /// What one rank has to do with its own device alone: kernels, events, waits of streams and for them.
+    OwnDevice,
 }
 
 /// Room for so many host threads and streams of a rank, such that clocks hold the counts of up to [`NEAR`] of them beside

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use crate::host::best_fit::Use;
 use crate::host::value::{BlockId, MemoryId};
 use crate::machine::{Explain, Machine, Value, locked};
-use crate::noun::memory::Memory;
+use crate::noun::memory::{ByteRange, Memory};
 use crate::noun::window::WindowFlags;
 use crate::rank::Rank;
 use crate::state::{RankState, State};
@@ -68,6 +68,8 @@ pub struct ContentView {
     pub len_bytes: u64,
     /// One text for the whole range, or one for each stripe, in communicator order.
     pub stripes: Arc<[String]>,
+    /// What the program meant to lie there, in the same form, where the run is known to have left something else.
+    pub meant: Option<Arc<[String]>>,
 }
 
 /// A registration of a rank.
@@ -124,6 +126,26 @@ pub(crate) struct MemoryNotes {
     /// Names of blocks; a block never gets another one.
     blocks: FxHashMap<(Rank, BlockId), Arc<str>>,
     texts: FxHashMap<Content, Arc<[String]>>,
+    /// Where a run left something else than the program meant.
+    wrong: Vec<WrongContent>,
+}
+
+/// A piece of memory that holds something else than the program meant, until it is written again.
+#[derive(Debug)]
+struct WrongContent {
+    rank: Rank,
+    memory: MemoryId,
+    offset_bytes: u64,
+    len_bytes: u64,
+    held: Content,
+    meant: Arc<[String]>,
+}
+
+impl WrongContent {
+    fn is_of(&self, (rank, memory): (Rank, MemoryId), piece: &(u64, u64, Content)) -> bool {
+        let at = (self.offset_bytes, self.len_bytes) == (piece.0, piece.1);
+        (self.rank, self.memory) == (rank, memory) && at && self.held == piece.2
+    }
 }
 
 impl Machine {
@@ -133,6 +155,32 @@ impl Machine {
             let steps = locked(&self.notes).steps_so_far();
             self.look(&mut locked(&self.memory_notes), state, steps);
         }
+    }
+
+    /// Notes that a range does not hold what the program meant it to, with [`Explain::Memory`].
+    pub(crate) fn note_wrong(
+        &self,
+        state: &State,
+        rank: Rank,
+        range: &ByteRange,
+        meant: impl FnOnce() -> Vec<String>,
+    ) {
+        if self.config.explain != Explain::Memory {
+            return;
+        }
+        let Some(memory) = state.rank(rank).memory(range.memory) else { return };
+        let meant: Arc<[String]> = meant().into();
+        let end = range.offset_bytes + range.len_bytes;
+        let inside = memory.pieces().iter().filter(|(at, len, _)| *at < end && range.offset_bytes < at + len);
+        let wrong = inside.map(|(offset_bytes, len_bytes, held)| WrongContent {
+            rank,
+            memory: range.memory,
+            offset_bytes: *offset_bytes,
+            len_bytes: *len_bytes,
+            held: held.clone(),
+            meant: Arc::clone(&meant),
+        });
+        locked(&self.memory_notes).wrong.extend(wrong);
     }
 
     /// Returns how memory changed in the run that ends in this state, with [`Explain::Memory`]; in the order of the steps.
@@ -218,12 +266,17 @@ impl Machine {
             },
         });
         let blocks = blocks.collect();
-        let contents = memory.pieces().iter().map(|(offset_bytes, len_bytes, content)| ContentView {
-            offset_bytes: *offset_bytes,
-            len_bytes: *len_bytes,
-            stripes: Arc::clone(
-                notes.texts.entry(content.clone()).or_insert_with(|| self.stripes(content).into()),
-            ),
+        let contents = memory.pieces().iter().map(|piece| {
+            let (offset_bytes, len_bytes, content) = piece;
+            let wrong = notes.wrong.iter().rev().find(|wrong| wrong.is_of((rank, id), piece));
+            ContentView {
+                offset_bytes: *offset_bytes,
+                len_bytes: *len_bytes,
+                stripes: Arc::clone(
+                    notes.texts.entry(content.clone()).or_insert_with(|| self.stripes(content).into()),
+                ),
+                meant: wrong.map(|wrong| Arc::clone(&wrong.meant)),
+            }
         });
         MemoryView {
             name: self.memory_name(id),
@@ -237,7 +290,7 @@ impl Machine {
     }
 
     /// The contents of a range in words, stripe by stripe.
-    fn stripes(&self, content: &Content) -> Vec<String> {
+    pub(crate) fn stripes(&self, content: &Content) -> Vec<String> {
         match content {
             Content::Whole(_) => vec![self.show(content)],
             Content::Shares(shares) => shares.iter().map(|term| self.show(&Content::Whole(*term))).collect(),

@@ -30,6 +30,7 @@ const PLACES: &[(&str, &str)] = &[
     ("crates/*/build.rs", "what cargo runs before it builds a crate"),
     ("crates/*/src/**/*.rs", "its code"),
     ("crates/check/src/page/*.{css,html,js}", "what pages are made of"),
+    ("crates/check/src/page/script/*.js", "what the script of a page does, by topic"),
     ("crates/*/tests/*.rs", "its tests that need processes of their own"),
     ("crates/*/examples/*.rs", "programs that its tests start"),
     ("examples/*/Cargo.{toml,lock}", "a crate of somebody who uses this one"),

@@ -11,11 +11,11 @@ use miette::Diagnostic as _;
 use super::output;
 use super::search::{at_least_one, search_each};
 use crate::device::Agreement;
-use crate::device::beside::{self, SeenOfCheck, beside};
+use crate::device::beside::{self, RankBeside, SeenOfCheck, beside};
 use crate::dumps::{holds_dumps, judge_dumps};
 use crate::launches::judge::JudgedJob;
 use crate::logs::{holds_logs, judge_logs};
-use crate::page::diagram::{DeviceSide, Diagram, Stated};
+use crate::page::diagram::{AboutFinding, DeviceRank, DeviceSide, Diagram, Stated};
 use crate::page::folder::{self, FolderError, INDEX};
 use crate::page::html::{Among, page};
 use crate::page::index::{IndexRow, Unread, index};
@@ -280,6 +280,11 @@ fn verdict(diagram: &Diagram) -> String {
     }
 }
 
+/// What goes wrong; nothing where nothing does.
+fn headline(about: &AboutFinding) -> String {
+    if about.stated == Stated::Holds { String::new() } else { about.headline.clone() }
+}
+
 fn run_row(diagram: &Diagram, judged: String, never: Vec<String>) -> IndexRow {
     let about = &diagram.about;
     IndexRow {
@@ -289,6 +294,7 @@ fn run_row(diagram: &Diagram, judged: String, never: Vec<String>) -> IndexRow {
         system: system(&about.place),
         place: about.place.clone(),
         setting: about.setting.clone(),
+        headline: headline(about),
         sentence: about.sentence.clone(),
         outcome: about.outcome.clone(),
         devices: String::new(),
@@ -314,8 +320,11 @@ fn check_row(of: &Explained, seen: &SeenOfCheck) -> IndexRow {
     }
     let counts: Vec<String> = of.ranks.iter().map(u32::to_string).collect();
     let many = of.runs.len() > 1;
-    let setting =
-        if many { format!("{} ranks, {} programs", counts.join(", "), of.runs.len()) } else { about.setting };
+    let setting = if many {
+        format!("{} ranks, {} programs", counts.join(", "), of.runs.len())
+    } else {
+        about.setting.clone()
+    };
     let judged = match (of.asked, coverage.nothing()) {
         (search::Asked::SameOperations, _) => "two programs are compared".to_owned(),
         (search::Asked::Rules, true) => "nothing".to_owned(),
@@ -328,6 +337,7 @@ fn check_row(of: &Explained, seen: &SeenOfCheck) -> IndexRow {
     IndexRow {
         stated: about.stated,
         verdict,
+        headline: headline(&about),
         title: about.title,
         system: system(&of.file),
         place: about.place,
@@ -360,7 +370,15 @@ fn device_sides(of: &Explained, seen: &SeenOfCheck) -> Vec<DeviceSide> {
         for (name, value) in &of.params {
             machine.push_str(&format!(", {name} = {value}"));
         }
-        DeviceSide { machine, runs: of.count, agrees, difference, ranks: of.each.clone() }
+        if !of.forced.is_empty() {
+            machine.push_str(&format!(", forced: {}", of.forced));
+        }
+        let ranks = of.each.iter().cloned().map(|RankBeside { predicted, ended, held }| DeviceRank {
+            predicted,
+            ended,
+            held,
+        });
+        DeviceSide { machine, runs: of.count, agrees, difference, ranks: ranks.collect() }
     };
     wanted.map(side).collect()
 }

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use rankcheck_model::{Outcome, RankOutcome};
-use rankcheck_real::case::{CommHistory, Ended, RankReport, Report};
+use rankcheck_real::case::{CommHistory, Ended, Forced, Held, NondetValue, RankReport, Report};
 
 use super::observation::{Observation, ObservationError};
 use super::seen::observed;
@@ -21,12 +21,25 @@ pub struct Beside {
     pub params: Vec<(String, String)>,
     /// NCCL version, GPU, and whether its communicators were used.
     pub machine: String,
+    /// What was forced in the run that nobody determines, in words; empty if nothing was.
+    pub forced: String,
     /// In how many runs it was seen.
     pub count: u32,
     /// Whether the model has it.
     pub judgement: Judgement,
-    /// What the model says of each rank, and what the device did, in words.
-    pub each: Vec<(String, String)>,
+    /// Rank by rank, what the model says and what the device did.
+    pub each: Vec<RankBeside>,
+}
+
+/// What a device did with the part of one rank, in words.
+#[derive(Debug, Clone)]
+pub struct RankBeside {
+    /// How the rank ends, as the model says.
+    pub predicted: String,
+    /// How it ended on the device.
+    pub ended: String,
+    /// What each of its buffers held; empty where they were not read, as behind a hang.
+    pub held: Vec<String>,
 }
 
 /// What devices did with a check, as far as it is known and of the program as it is now.
@@ -65,13 +78,16 @@ pub fn beside(spec: &Spec, check: &Check) -> Result<SeenOfCheck, SpecError> {
             let report = Report { ranks: behaviour.ranks.clone(), took: std::time::Duration::ZERO };
             let as_forced = predictions.runs.iter().find(|run| run.forced == behaviour.forced);
             let said = as_forced.or_else(|| predictions.runs.first()).map(|run| &run.outcome);
-            let each = behaviour.ranks.iter().zip(0..).map(|(device, rank)| {
-                (said.map_or_else(|| "not known".to_owned(), |said| predicted(said, rank)), reported(device))
+            let each = behaviour.ranks.iter().zip(0..).map(|(device, rank)| RankBeside {
+                predicted: said.map_or_else(|| "not known".to_owned(), |said| predicted(said, rank)),
+                ended: reported(device),
+                held: device.held.iter().map(held).collect(),
             });
             seen.behaviours.push(Beside {
                 ranks: observation.program.ranks,
                 params: observation.program.params.clone(),
                 machine: machine(observation),
+                forced: forced(&behaviour.forced),
                 count: behaviour.count,
                 judgement: compare(&predictions, &behaviour.forced, &report),
                 each: each.collect(),
@@ -92,6 +108,44 @@ impl SeenOfCheck {
 fn machine(observation: &Observation) -> String {
     let used = if observation.comms == CommHistory::Warm { ", used communicators" } else { "" };
     format!("NCCL {}, {}{used}", observation.machine.nccl, observation.machine.gpu)
+}
+
+/// What was forced, in words: values that are not the usual ones, orders of addresses, and orders of calls.
+fn forced(forced: &Forced) -> String {
+    let values = forced.nondet.iter().flat_map(|(at, values)| values.iter().map(|value| (at.rank.0, value)));
+    let mut words: Vec<String> = values.filter_map(|(rank, value)| forced_value(rank, value)).collect();
+    for (rank, segments) in forced.addresses.iter().enumerate().filter(|(_, segments)| segments.len() > 1) {
+        let names: Vec<String> = segments.iter().map(|of| format!("{}.{}", of.owner, of.nth)).collect();
+        words.push(format!("addresses of rank {rank}: {}", names.join(" < ")));
+    }
+    if !forced.turns.is_empty() {
+        words.push(format!("{} calls in a forced order", forced.turns.len()));
+    }
+    words.dedup();
+    words.join("; ")
+}
+
+fn forced_value(rank: u32, value: &NondetValue) -> Option<String> {
+    match value {
+        NondetValue::Choose { option } => Some(format!("rank {rank} takes option {option}")),
+        NondetValue::Fault { fails } => fails.then(|| format!("a call of rank {rank} fails")),
+        NondetValue::Death { dies } => dies.then(|| format!("rank {rank} dies")),
+        NondetValue::HashOrder { position } => {
+            Some(format!("on rank {rank} a key comes at place {} of hash order", position + 1))
+        }
+        NondetValue::AddressReuse { which } => {
+            (*which > 0).then(|| format!("rank {rank} gets a freed address again"))
+        }
+        NondetValue::Havoc { which } => {
+            (*which > 0).then(|| format!("the pool of rank {rank} has a history"))
+        }
+        // Addresses and orders are told as a whole, and the rest nobody can force.
+        NondetValue::Poll { .. }
+        | NondetValue::AddressOrder { .. }
+        | NondetValue::CommOrder { .. }
+        | NondetValue::InFlight { .. }
+        | NondetValue::Serialized { .. } => None,
+    }
 }
 
 /// How a rank ends in the model, in words.
@@ -129,6 +183,21 @@ fn reported(report: &RankReport) -> String {
         text.push_str(&format!("; {} returns {}", failed.call, failed.code));
     }
     text
+}
+
+/// What a buffer held, in words: its values, each with the number of elements that had it.
+fn held(held: &Held) -> String {
+    /// Values that are told.
+    const TOLD: usize = 3;
+    let Held { name, values, distinct, .. } = held;
+    if let [(value, ..)] = values.as_slice() {
+        return format!("{name}: {value} in every element");
+    }
+    let told: Vec<String> =
+        values.iter().take(TOLD).map(|(value, count, _)| format!("{value} in {count} elements")).collect();
+    let more = (*distinct as usize).saturating_sub(TOLD);
+    let more = if more == 0 { String::new() } else { format!(", and {more} other values") };
+    format!("{name}: {}{more}", told.join(", "))
 }
 
 /// What devices did with all programs of a check, in a few words.

@@ -95,6 +95,16 @@ pub fn class_text(judged: &JudgedJob) -> &'static str {
     JobClass::of(judged).text()
 }
 
+/// Returns what follows of a broken rule, as the end of a sentence.
+#[must_use]
+pub fn follows(judged: &JudgedJob) -> &'static str {
+    match JobClass::of(judged) {
+        JobClass::Hang => "the job hung",
+        JobClass::Latent => "every call that is known is over all the same",
+        JobClass::Open => "whether the job hung is not known",
+    }
+}
+
 /// A rule that is broken.
 struct Found {
     rule: Rule,

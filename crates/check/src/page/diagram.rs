@@ -2,7 +2,7 @@
 //!
 //! Explained checks, recorded runs and dumps each fill a [`Diagram`]; what they do not know stays empty. Whatever draws
 //! one needs nothing else. Texts, places and memory that repeat stand once, in tables.
-//! Not here: where rows come from (`layout`), and how it is drawn (`html`, `page.js`).
+//! Not here: where rows come from (`layout`), and how it is drawn (`html`, `script/`).
 
 use serde::Serialize;
 
@@ -31,6 +31,8 @@ pub struct Diagram {
     pub cycle: Vec<usize>,
     /// What the memory of each rank holds.
     pub memory: DiagramMemory,
+    /// Lines of programs that a reader should look at, the most important last.
+    pub lines: Vec<MarkedLine>,
     /// The lines of programs, as far as they can be read.
     pub sources: Vec<SourceText>,
     /// What devices did beside what the model says.
@@ -50,6 +52,8 @@ pub struct AboutFinding {
     pub verdict: &'static str,
     /// The rule that is broken.
     pub rule: Option<RuleText>,
+    /// What goes wrong, in a sentence for somebody who knows no rule.
+    pub headline: String,
     /// The name of the check, or the folder.
     pub title: String,
     /// Where the check stands.
@@ -64,6 +68,26 @@ pub struct AboutFinding {
     pub sentence: String,
     /// What else is known, each with the label that it has in the text report.
     pub facts: Vec<Fact>,
+}
+
+impl AboutFinding {
+    /// Adds where ranks diverge and what to look at, behind what decided the finding.
+    pub(super) fn add_paths(&mut self, diverge: Option<String>, look_at: Option<String>) {
+        /// Labels of rows that come before.
+        const BEFORE: [&str; 5] = ["not as expected", "root", "cycle", "because", "diverge"];
+        let before = |fact: &Fact| BEFORE.contains(&fact.label.as_str());
+        let mut at = self.facts.iter().rposition(before).map_or(0, |at| at + 1);
+        for (label, text) in [("diverge", diverge), ("look at", look_at)] {
+            let Some(text) = text else { continue };
+            match self.facts.iter_mut().find(|fact| fact.label == label) {
+                Some(fact) => fact.lines.insert(0, text),
+                None => {
+                    self.facts.insert(at, Fact { label: label.to_owned(), lines: vec![text] });
+                    at += 1;
+                }
+            }
+        }
+    }
 }
 
 /// Whether a check states what was found.
@@ -90,6 +114,31 @@ pub struct RuleText {
     pub title: &'static str,
     /// Its section of the documentation, in Markdown.
     pub text: String,
+}
+
+/// A line of a program that a reader should look at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MarkedLine {
+    /// Its position in `places`.
+    pub place: usize,
+    /// Why it is marked.
+    pub sign: LineSign,
+    /// The same in words, which stand beside it.
+    pub words: String,
+}
+
+/// Why a line is marked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LineSign {
+    /// It is the last that ranks have in common before they diverge.
+    Common,
+    /// It is the first that some ranks go to and others do not.
+    Diverges,
+    /// What is decided there decided the finding.
+    Cause,
+    /// A change there was explored, and the program with it holds.
+    Repair,
 }
 
 /// Lines of a report under one label.
@@ -162,12 +211,18 @@ pub struct DiagramStep {
     /// What makes it stand out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mark: Option<Mark>,
+    /// Where it stands on the way of its rank: before ranks diverge, or right behind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathSign>,
     /// What is said of it, as a position in `texts`: what was decided there, or what it was called with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<usize>,
     /// Whether it is of no concern to others: what a program remembers, and its questions.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub quiet: bool,
+    /// What it is to other ranks.
+    #[serde(skip)]
+    pub role: StepRole,
     /// Nanoseconds since the start of the run at which it began and was over; an open end where it never was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<(u64, Option<u64>)>,
@@ -185,6 +240,28 @@ pub enum Mark {
     Cause,
     /// The finding is about it.
     Finding,
+}
+
+/// What a step is to other ranks, where their ways are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StepRole {
+    /// Ranks usually do it alike.
+    #[default]
+    Alike,
+    /// Ranks do it in roles: with other operands, and all the same on one way.
+    InRole,
+    /// It is of no concern to others.
+    Own,
+}
+
+/// Where a step stands on the way of its rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PathSign {
+    /// It is the last that ranks have in common before they diverge.
+    Common,
+    /// It is the first behind that.
+    Diverges,
 }
 
 /// Something that is not over when nothing can go on.
@@ -210,6 +287,9 @@ pub struct DiagramWait {
     pub row: usize,
     /// Whether the finding is about it.
     pub finding: bool,
+    /// Where it stands on the way of its rank, if no step began it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathSign>,
 }
 
 /// What memory holds, and when that changed.
@@ -243,6 +323,10 @@ pub struct MemoryPiece {
     pub blocks: Vec<(u64, u64, Option<String>)>,
     /// Start and length of a range, and its position in `contents`.
     pub contents: Vec<(u64, u64, usize)>,
+    /// Which of these is not what the program meant to lie there, and what it meant, as a position in `contents` of all
+    /// memory.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub wrong: Vec<(usize, usize)>,
 }
 
 /// The memory of a rank.
@@ -293,6 +377,17 @@ pub struct DeviceSide {
     pub agrees: Option<bool>,
     /// Where the two diverge, or why that is not known.
     pub difference: Option<String>,
-    /// One row for each rank: what the model says of it, and what the device did.
-    pub ranks: Vec<(String, String)>,
+    /// One row for each rank.
+    pub ranks: Vec<DeviceRank>,
+}
+
+/// What a device did with the part of one rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DeviceRank {
+    /// How the rank ends, as the model says.
+    pub predicted: String,
+    /// How it ended on the device.
+    pub ended: String,
+    /// What its memory held on the device, buffer by buffer; empty where it was not read.
+    pub held: Vec<String>,
 }

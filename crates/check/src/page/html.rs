@@ -2,20 +2,34 @@
 //!
 //! Its policy names the digests of the one style and the one script, so a browser runs nothing else, whatever names and
 //! sources hold. Without JavaScript the verdict, the sentence, the facts and the report stand there.
-//! Not here: what is on it ([`super::diagram`]), and what the script does (`page.js`).
+//! Not here: what is on it ([`super::diagram`]), and what the script does (`script/`).
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use super::diagram::{AboutFinding, DeviceSide, Diagram, Fact, Stated};
+use super::diagram::{AboutFinding, Diagram, Fact, Stated};
 use super::folder::GENERATOR;
+use super::legend::legend;
+use super::tables;
 
 const SHELL: &str = include_str!("page.html");
 const FINDING: &str = include_str!("finding.html");
 const STYLE: &str = include_str!("page.css");
-const SCRIPT: &str = concat!(include_str!("theme.js"), include_str!("page.js"));
+/// The parts of the script share one scope, so that each is a file of one topic.
+const SCRIPT: &str = concat!(
+    include_str!("theme.js"),
+    "(() => {\n\"use strict\";\n",
+    include_str!("script/words.js"),
+    include_str!("script/run.js"),
+    include_str!("script/lanes.js"),
+    include_str!("script/lines.js"),
+    include_str!("script/source.js"),
+    include_str!("script/memory.js"),
+    include_str!("script/steps.js"),
+    "})();\n",
+);
 
 /// Text as it stands in HTML, between tags or in an attribute.
 #[must_use]
@@ -137,12 +151,16 @@ pub fn page(diagram: &Diagram, among: Among) -> String {
             ("tone", tone),
             ("verdict", &escaped(&verdict)),
             ("marks", &marks),
-            ("heading", &escaped(&about.title)),
+            ("headline", &escaped(&about.headline)),
+            ("title", &escaped(&about.title)),
+            ("rule", &rule_line(about)),
             ("sentence", &escaped(&about.sentence)),
             ("facts", &facts),
             ("more", &more),
             ("left_out", &left_out),
-            ("devices", &devices(&diagram.devices)),
+            ("legend", &legend(diagram)),
+            ("ends", &tables::ends(diagram)),
+            ("devices", &tables::devices(&diagram.devices)),
             ("report", &escaped(&diagram.report)),
             ("footer", &footer),
             ("data", &embedded(&PageData::of(diagram))),
@@ -175,6 +193,7 @@ fn ends(about: &AboutFinding) -> String {
     }
 }
 
+/// The fields of a diagram that the script reads.
 #[derive(Serialize)]
 struct RunData<'a> {
     texts: &'a [String],
@@ -187,43 +206,37 @@ struct RunData<'a> {
     blocked: &'a [super::diagram::DiagramWait],
     cycle: &'a [usize],
     memory: &'a super::diagram::DiagramMemory,
+    lines: &'a [super::diagram::MarkedLine],
     sources: &'a [super::diagram::SourceText],
 }
 
 impl<'a> PageData<'a> {
     fn of(diagram: &'a Diagram) -> Self {
-        let Diagram {
-            about,
-            texts,
-            places,
-            lanes,
-            folds,
-            steps,
-            meetings,
-            order,
-            blocked,
-            cycle,
-            memory,
-            sources,
-            ..
-        } = diagram;
         Self {
-            about: AboutData { ends: ends(about) },
+            about: AboutData { ends: ends(&diagram.about) },
             run: RunData {
-                texts,
-                places,
-                lanes,
-                folds,
-                steps,
-                meetings,
-                order,
-                blocked,
-                cycle,
-                memory,
-                sources,
+                texts: &diagram.texts,
+                places: &diagram.places,
+                lanes: &diagram.lanes,
+                folds: &diagram.folds,
+                steps: &diagram.steps,
+                meetings: &diagram.meetings,
+                order: &diagram.order,
+                blocked: &diagram.blocked,
+                cycle: &diagram.cycle,
+                memory: &diagram.memory,
+                lines: &diagram.lines,
+                sources: &diagram.sources,
             },
         }
     }
+}
+
+/// The rule that is broken, in a line.
+fn rule_line(about: &AboutFinding) -> String {
+    about.rule.as_ref().map_or_else(String::new, |rule| {
+        format!("<p class=\"rule\"><span>breaks {}</span> {}</p>", rule.id, escaped(rule.title))
+    })
 }
 
 /// Whether a finding is expected, in words.
@@ -255,9 +268,8 @@ fn facts(about: &AboutFinding) -> (String, String) {
     if let Some(rule) = &about.rule {
         let _ = write!(
             first,
-            "<dt>rule</dt><dd><details class=\"rule\"><summary>{}: {}</summary><pre>{}</pre></details></dd>",
+            "<dt>rule</dt><dd><details class=\"rule\"><summary>what {} says</summary><pre>{}</pre></details></dd>",
             rule.id,
-            escaped(rule.title),
             escaped(&rule.text)
         );
     }
@@ -272,41 +284,4 @@ fn facts(about: &AboutFinding) -> (String, String) {
 fn fact(label: &str, lines: &[&String]) -> String {
     let lines: String = lines.iter().map(|line| format!("<div>{}</div>", escaped(line))).collect();
     format!("<dt>{}</dt><dd>{lines}</dd>", escaped(label))
-}
-
-/// What devices did beside what the model says.
-fn devices(sides: &[DeviceSide]) -> String {
-    if sides.is_empty() {
-        return String::new();
-    }
-    let mut out = String::from(
-        "<section class=\"after-bench\" aria-labelledby=\"devices-title\"><h2 id=\"devices-title\">On devices</h2>\
-         <p>How each rank came to its end. A run whose data is wrong comes to its end too: what buffers held is not in these tables.</p>",
-    );
-    for side in sides {
-        let agrees = match side.agrees {
-            Some(true) => "as the model says",
-            Some(false) => "otherwise than the model says",
-            None => "not comparable",
-        };
-        let times = if side.runs == 1 { "1 run".to_owned() } else { format!("{} runs", side.runs) };
-        let _ = write!(
-            out,
-            "<table class=\"devices\"><caption>{}, {times}: {agrees}{}</caption>\
-             <thead><tr><th scope=\"col\">rank</th><th scope=\"col\">model</th><th scope=\"col\">device</th></tr></thead><tbody>",
-            escaped(&side.machine),
-            side.difference.as_ref().map_or_else(String::new, |why| format!(". {}", escaped(why)))
-        );
-        for (rank, (model, device)) in side.ranks.iter().enumerate() {
-            let class = if side.agrees == Some(false) && model != device { " class=\"differs\"" } else { "" };
-            let _ = write!(
-                out,
-                "<tr{class}><th scope=\"row\">{rank}</th><td>{}</td><td>{}</td></tr>",
-                escaped(model),
-                escaped(device)
-            );
-        }
-        out.push_str("</tbody></table>");
-    }
-    out + "</section>"
 }

@@ -28,6 +28,11 @@
   words.addEventListener("input", filter);
   unexpected.addEventListener("change", filter);
   addEventListener("hashchange", linked);
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "/" || event.target === words) return;
+    event.preventDefault();
+    words.focus();
+  });
   linked();
   document.documentElement.dataset.ready = String(Math.round(performance.now()));
 })();

@@ -10,6 +10,19 @@ use super::html::{document, escaped};
 
 const SCRIPT: &str = concat!(include_str!("theme.js"), include_str!("index.js"));
 
+/// What columns and colours mean.
+const KEY: &str = "<details class=\"legend\"><summary>What columns and colours mean</summary><dl>\
+    <div><dt><b class=\"no\">FAILS COLL-1</b></dt><dd>red: not as expected. FAILS names the rule that is broken, HANGS a run that stands</dd></div>\
+    <div><dt><b>FAILS COLL-1</b> expected</dt><dd>black: a check states this failure, and a program that shows it on purpose has it</dd></div>\
+    <div><dt><b>HOLDS</b></dt><dd>nothing is wrong with what was tried; judged says what that is</dd></div>\
+    <div><dt><b>UNKNOWN</b></dt><dd>too little is known, or a bound was hit: never a pass</dd></div>\
+    <div><dt>check or run</dt><dd>its page, what goes wrong in a sentence, and where it stands</dd></div>\
+    <div><dt>system</dt><dd>the folder that it lies in</dd></div>\
+    <div><dt>what follows</dt><dd>what the model predicts, or what became of the recorded run</dd></div>\
+    <div><dt>on devices</dt><dd>what GPUs did with the same program, if it was run on some</dd></div>\
+    <div><dt>judged</dt><dd>how much the verdict is about, and below it what no run came by</dd></div>\
+    </dl></details>";
+
 /// A row of the index.
 #[derive(Debug, Clone)]
 pub struct IndexRow {
@@ -25,6 +38,8 @@ pub struct IndexRow {
     pub place: String,
     /// Rank counts and parameters.
     pub setting: String,
+    /// What goes wrong, for somebody who knows no rule; empty if nothing does.
+    pub headline: String,
     /// What is wrong, in one sentence; empty if nothing is.
     pub sentence: String,
     /// What follows, as predicted.
@@ -80,15 +95,15 @@ pub fn index(rows: &[IndexRow], unread: &[Unread]) -> String {
     let body = format!(
         "<header class=\"page\"><div class=\"crumbs\"><span>rankcheck</span>\
          <span><button type=\"button\" class=\"quiet\" id=\"theme\" hidden>Theme</button></span></div>\
-         <h1>Findings</h1><ul class=\"counts\">{counts}</ul></header>\
+         <h1>Findings</h1><ul class=\"counts\">{counts}</ul>{KEY}</header>\
          <main><section aria-label=\"All checks and runs\">{errors}\
          <div class=\"filter\" id=\"filter\" hidden><label for=\"words\">Filter</label>\
-         <input type=\"search\" id=\"words\" placeholder=\"rule, system, name …\" autocomplete=\"off\">\
+         <input type=\"search\" id=\"words\" placeholder=\"rule, system, name …  ( / )\" title=\"the key / leads here\" autocomplete=\"off\">\
          <label><input type=\"checkbox\" id=\"unexpected\"> only what is not as expected</label>\
          <span id=\"shown\" role=\"status\" aria-live=\"polite\"></span></div>\
-         <table class=\"index\"><colgroup><col class=\"v\"><col><col class=\"s\"><col class=\"o\"><col class=\"d\"><col class=\"j\"></colgroup>\
+         <table class=\"index\"><caption>All checks, recorded runs and jobs; what is not as expected comes first.</caption><colgroup><col class=\"v\"><col><col class=\"s\"><col class=\"o\"><col class=\"d\"><col class=\"j\"></colgroup>\
          <thead><tr><th scope=\"col\">verdict</th><th scope=\"col\">check or run</th><th scope=\"col\">system</th>\
-         <th scope=\"col\">what follows</th><th scope=\"col\">devices</th><th scope=\"col\">judged</th></tr></thead>\
+         <th scope=\"col\">what follows</th><th scope=\"col\">on devices</th><th scope=\"col\">judged</th></tr></thead>\
          <tbody>{table}</tbody></table></section></main>\
          <footer>rankcheck {}. HOLDS says nothing about what no run came by; that stands under judged.</footer>",
         env!("CARGO_PKG_VERSION")
@@ -112,15 +127,21 @@ fn row_text(row: &IndexRow) -> String {
         text => format!("<span class=\"sub\">{}</span>", escaped(text)),
     };
     let file = row.place.rsplit('/').next().filter(|_| row.place.contains(".star:")).unwrap_or(&row.place);
-    let under = sub(&row.sentence) + &sub(&format!("{file} · {}", row.setting));
+    let under = sub(&row.headline) + &sub(&row.sentence) + &sub(&format!("{file} · {}", row.setting));
     let expected = if row.stated == Stated::Failure { sub("expected") } else { String::new() };
     let never: String = row.never.iter().map(|text| sub(text)).collect();
     format!(
-        "<tr class=\"{class}\"><td class=\"v\">{}{expected}</td><td>{title}{under}</td><td>{}</td><td>{}</td><td>{}</td><td>{}{never}</td></tr>",
+        "<tr class=\"{class}\"><td class=\"v\">{}{expected}</td><td class=\"t\">{title}{under}</td>{}{}{}{}</tr>",
         escaped(&row.verdict),
-        escaped(&row.system),
-        escaped(&row.outcome),
-        escaped(&row.devices),
-        escaped(&row.judged),
+        cell("system", escaped(&row.system)),
+        cell("what follows", escaped(&row.outcome)),
+        cell("on devices", escaped(&row.devices)),
+        cell("judged", escaped(&row.judged) + &never),
     )
+}
+
+/// A cell with the name of its column, which stands before it where rows are cards.
+fn cell(column: &str, text: String) -> String {
+    let class = if text.is_empty() { " class=\"empty\"" } else { "" };
+    format!("<td{class} data-column=\"{column}\">{text}</td>")
 }

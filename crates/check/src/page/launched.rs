@@ -9,16 +9,19 @@ use rankcheck_model::Rule;
 
 use super::diagram::{
     AboutFinding, Diagram, DiagramLane, DiagramMemory, DiagramStep, DiagramWait, LaneKind, Mark, SourcePlace,
+    StepRole,
 };
 use super::explained::rule_text;
-use super::recorded::{stated_of, verdict};
+use super::paths::{PathPoint, PathSeed, RepairsTried};
+use super::recorded::{last_parts, stated_of, verdict};
 use super::replayed::{Interned, cycle};
-use super::{layout, said};
+use super::{headline, layout, paths, said};
 use crate::launches::job::{DeviceLaunch, GroupAt, KnownCompletion, What};
 use crate::launches::judge::JudgedJob;
 use crate::launches::positions::Positions;
-use crate::launches::report::{class_text, text};
+use crate::launches::report::{class_text, follows, text};
 use crate::launches::waits::{LaunchAt, RootKind};
+use crate::runs::judge::RunVerdict;
 
 /// Returns the diagram of a job.
 #[must_use]
@@ -41,13 +44,59 @@ pub fn diagram(judged: &JudgedJob) -> Diagram {
         order,
         blocked,
         memory: DiagramMemory::default(),
+        lines: Vec::new(),
         sources: Vec::new(),
         devices: Vec::new(),
         left_out: Vec::new(),
         report: text(judged),
     };
+    let seeds = seeds(judged, &diagram);
+    let diverge = paths::mark(&mut diagram, &seeds);
+    let wrong = matches!(judged.verdict, RunVerdict::Fails | RunVerdict::Hangs);
+    let look_at = wrong.then(|| paths::look_at(&diagram, RepairsTried::Nothing));
+    diagram.about.add_paths(diverge, look_at);
     layout::finish(&mut diagram);
     diagram
+}
+
+/// Where to look for the calls in which ranks diverge: what differs, or else what is open and who is waited for.
+fn seeds(judged: &JudgedJob, diagram: &Diagram) -> Vec<PathSeed> {
+    let rank = |lane: usize| diagram.lanes[lane].rank;
+    let steps = diagram.steps.iter().zip(0..).filter(|(step, _)| step.mark == Some(Mark::Finding));
+    let found: Vec<PathSeed> =
+        steps.map(|(step, nth)| PathSeed { rank: rank(step.lane), at: Some(PathPoint::Step(nth)) }).collect();
+    if !found.is_empty() {
+        return found;
+    }
+    let waits = diagram.blocked.iter().zip(0..);
+    let waits = waits.map(|(wait, nth)| PathSeed { rank: rank(wait.lane), at: Some(PathPoint::Wait(nth)) });
+    waits.chain(judged.waits.roots.iter().map(|root| PathSeed { rank: root.rank, at: None })).collect()
+}
+
+/// What goes wrong, in a sentence.
+fn headline(judged: &JudgedJob) -> String {
+    match (judged.verdict, judged.rules().first()) {
+        (RunVerdict::Fails, Some(rule)) => headline::headline(*rule, follows(judged)),
+        (RunVerdict::Fails, None) => "Ranks make different calls where all have to make the same.".to_owned(),
+        (RunVerdict::Hangs, _) => {
+            let did = |kind: RootKind| match kind {
+                RootKind::DidNotLaunch(_) => "did not make the call",
+                RootKind::Stands(_) => "has not finished a call that others have finished",
+                RootKind::HasNotBegun(..) => "has not begun a call that others have begun",
+                RootKind::NotKnown(_) => "is not known",
+            };
+            let root = judged.waits.roots.first();
+            let waiting: Vec<u32> =
+                root.map_or_else(Vec::new, |root| root.awaited_by.iter().copied().collect());
+            let root = root.map(|root| (root.rank, waiting.as_slice(), did(root.kind)));
+            let steps = judged.waits.circles.first().into_iter().flatten();
+            let circle: BTreeSet<u32> =
+                steps.map(|step| judged.job.processes[step.waits_in.process].rank).collect();
+            headline::stands(root, &circle.into_iter().collect::<Vec<u32>>())
+        }
+        (RunVerdict::Unknown, _) => "Too little is known to tell whether this job is right.".to_owned(),
+        (RunVerdict::Holds, _) => "Nothing is wrong with what is known of this job.".to_owned(),
+    }
 }
 
 fn about(judged: &JudgedJob) -> AboutFinding {
@@ -67,7 +116,8 @@ fn about(judged: &JudgedJob) -> AboutFinding {
         },
         verdict: verdict(judged.verdict),
         rule: rules.first().map(|rule| rule_text(*rule)),
-        title: title(&source),
+        headline: headline(judged),
+        title: title(judged, &source),
         place: source,
         setting: format!("{} ranks, {} calls", judged.job.processes.len(), judged.calls()),
         outcome: class_text(judged).to_owned(),
@@ -77,10 +127,12 @@ fn about(judged: &JudgedJob) -> AboutFinding {
     }
 }
 
-/// The folder of dumps.
-fn title(source: &str) -> String {
-    let parts: Vec<&str> = source.split('/').filter(|part| !part.is_empty() && !part.contains('*')).collect();
-    parts.last().map_or_else(|| source.to_owned(), |last| (*last).to_owned())
+/// What was looked at, and where it lies.
+fn title(judged: &JudgedJob, source: &str) -> String {
+    match judged.job.completion {
+        KnownCompletion::Seen => format!("dumps {}", last_parts(source)),
+        KnownCompletion::Concluded => format!("NCCL log {}", last_parts(source)),
+    }
 }
 
 /// A diagram that is being filled.
@@ -178,6 +230,8 @@ impl<'a> Drawing<'a> {
                 mark: None,
                 note,
                 quiet: false,
+                path: None,
+                role: StepRole::Alike,
                 time: launch.created.map(|created| (since(created), launch.finished.map(since))),
             };
             self.steps.push(step);
@@ -296,6 +350,7 @@ impl<'a> Drawing<'a> {
                 in_vain: awaits.difference(&waits).copied().collect(),
                 row: 0,
                 finding: step.is_some_and(|step| self.steps[step].mark == Some(Mark::Finding)),
+                path: None,
             });
         }
     }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::diagram::{Diagram, Mark, RankFold};
+use super::diagram::{Diagram, DiagramStep, Mark, RankFold};
 
 /// Ranks that are told apart by their operands; beyond, those that do the same lines are drawn as one.
 const FOLDS_APART: usize = 4;
@@ -28,7 +28,8 @@ fn cut(diagram: &mut Diagram, at_most: usize) -> Option<String> {
     if all <= at_most {
         return None;
     }
-    let finding = diagram.steps.iter().filter(|step| step.mark == Some(Mark::Finding)).map(|step| step.row);
+    let told = |step: &&DiagramStep| step.mark == Some(Mark::Finding) || step.path.is_some();
+    let finding = diagram.steps.iter().filter(told).map(|step| step.row);
     let blocked = diagram.blocked.iter().map(|blocked| blocked.row);
     let mut anchors: BTreeSet<usize> = finding.chain(blocked).collect();
     if anchors.is_empty() {
@@ -90,6 +91,9 @@ fn forget_unused(diagram: &mut Diagram) {
         blocked.text = texts.of(blocked.text);
         blocked.place = blocked.place.map(|place| places.of(place));
     }
+    for line in &mut diagram.lines {
+        line.place = places.of(line.place);
+    }
     diagram.texts = texts.kept(&diagram.texts);
     diagram.places = places.kept(&diagram.places);
     let (mut views, mut pieces, mut contents) =
@@ -105,6 +109,7 @@ fn forget_unused(diagram: &mut Diagram) {
     memory.pieces = pieces.kept(&memory.pieces);
     for piece in &mut memory.pieces {
         piece.contents.iter_mut().for_each(|(_, _, content)| *content = contents.of(*content));
+        piece.wrong.iter_mut().for_each(|(_, meant)| *meant = contents.of(*meant));
     }
     memory.contents = contents.kept(&memory.contents);
 }

@@ -4,21 +4,28 @@
 
 use std::collections::BTreeSet;
 
-use rankcheck_model::{Rank, Source as _};
+use rankcheck_model::machine::Kind;
+use rankcheck_model::{LocId, Rank, Source as _};
 use rankcheck_recording::{CallEvent, ProcessFile, ShapeId};
 use rustc_hash::FxHashMap;
 
 use super::diagram::{AboutFinding, Diagram, DiagramMemory, LaneKind, Stated};
 use super::explained::rule_text;
+use super::paths::{PathPoint, PathSeed, RepairsTried};
 use super::replayed::{Marks, RunPart};
-use super::{layout, said};
+use super::{headline, layout, paths, said};
 use crate::runs::RunError;
 use crate::runs::judge::{Judged, RunVerdict, replayed};
-use crate::runs::report::{class, text};
+use crate::runs::report::{RunClass, class, text};
+use crate::runs::stuck::HostEnd;
 use crate::search::{Located, Replayed};
 
 /// Operations beyond which a run is not told step by step: it would take gigabytes.
 const STEPS_TOLD: u64 = 300_000;
+
+/// What is not shown unless somebody asks for it: a recorded run has an event and a kernel for nearly every call that
+/// other ranks take part in.
+const QUIET: [Kind; 2] = [Kind::Bookkeeping, Kind::OwnDevice];
 
 /// Returns the diagram of a recorded run.
 ///
@@ -37,29 +44,18 @@ pub fn diagram(judged: &Judged) -> Result<Diagram, RunError> {
         None
     };
     let part = run.as_ref().map_or_else(RunPart::default, |run| part(judged, run));
-    let RunPart { texts, places, lanes, steps, meetings, order, blocked, cycle, memory } = part;
-    let mut diagram = Diagram {
-        about: about(judged),
-        texts: texts.all,
-        places: places.all,
-        lanes,
-        folds: Vec::new(),
-        steps,
-        meetings,
-        order,
-        blocked,
-        cycle,
-        memory,
-        sources: Vec::new(),
-        devices: Vec::new(),
-        left_out,
-        report: text(judged),
-    };
+    let mut diagram = part.diagram(about(judged), text(judged));
+    diagram.left_out = left_out;
     // Where nobody specifies what follows, the model has said nothing of what buffers hold.
     if judged.undefined {
         diagram.memory = DiagramMemory::default();
     }
     if let Some(run) = &run {
+        let seeds = seeds(judged, run, &diagram);
+        let diverge = paths::mark(&mut diagram, &seeds);
+        let wrong = matches!(judged.verdict, RunVerdict::Fails | RunVerdict::Hangs);
+        let look_at = wrong.then(|| paths::look_at(&diagram, RepairsTried::Nothing));
+        diagram.about.add_paths(diverge, look_at);
         time(judged, run, &mut diagram)?;
     }
     diagram.left_out.extend(judged.recording.folds.iter().map(|fold| format!("not shown again: {fold}")));
@@ -72,7 +68,65 @@ fn part(judged: &Judged, run: &Replayed) -> RunPart {
     let located = |op: &rankcheck_model::OpRef| Located { op: *op, loc: program.loc(op.loc) };
     let finding: Vec<Located> =
         judged.findings.first().map_or_else(Vec::new, |first| first.ops.iter().map(located).collect());
-    RunPart::of(run, &Marks { finding: &finding, essential: &[], cause: Vec::new() })
+    RunPart::of(run, &Marks { finding: &finding, essential: &[], cause: Vec::new(), quiet: &QUIET })
+}
+
+/// Where to look for the lines in which ranks diverge: where their calls differ, or else before what the finding is about,
+/// or what stands.
+fn seeds(judged: &Judged, run: &Replayed, diagram: &Diagram) -> Vec<PathSeed> {
+    let at = |rank: Rank, loc: LocId| {
+        let step = run.steps.iter().position(|step| step.at.op.rank == rank && step.at.op.loc == loc);
+        let wait = || run.blocked.iter().position(|of| of.at.op.rank == rank && of.at.op.loc == loc);
+        step.map(PathPoint::Step).or_else(|| wait().map(PathPoint::Wait))
+    };
+    let seed =
+        |rank: Rank, loc: Option<LocId>| PathSeed { rank: rank.0, at: loc.and_then(|loc| at(rank, loc)) };
+    if let Some(divergence) = judged.divergences.first() {
+        return divergence.apart().into_iter().map(|(rank, loc)| seed(rank, loc)).collect();
+    }
+    if let Some(finding) = judged.findings.first() {
+        return finding.ops.iter().map(|op| seed(op.rank, Some(op.loc))).collect();
+    }
+    let waits = diagram.blocked.iter().zip(0..);
+    let waits = waits
+        .map(|(wait, nth)| PathSeed { rank: diagram.lanes[wait.lane].rank, at: Some(PathPoint::Wait(nth)) });
+    let roots = judged.stuck.roots.iter().map(|root| seed(root.rank, None));
+    waits.chain(roots).collect()
+}
+
+/// What goes wrong, in a sentence.
+fn headline(judged: &Judged) -> String {
+    let follows = match class(judged) {
+        RunClass::Latent => "the recorded run happened to get through",
+        RunClass::Error => "a call returned an error",
+        RunClass::Hang => "the run hung",
+        RunClass::Ended => "the run did not end in order",
+    };
+    match (judged.verdict, judged.findings.first()) {
+        (RunVerdict::Fails, Some(finding)) => headline::headline(finding.rule, follows),
+        (RunVerdict::Fails, None) => {
+            format!("Ranks make different calls where all have to make the same: {follows}.")
+        }
+        (RunVerdict::Hangs, _) => {
+            let gone = |end: HostEnd| match end {
+                HostEnd::Exited(0) => "had ended",
+                HostEnd::Exited(_) => "had exited with an error",
+                HostEnd::Raised => "had raised an exception",
+                HostEnd::Died => "was gone",
+                HostEnd::NotRecorded => "was not recorded",
+                HostEnd::GoesOn | HostEnd::Waits => "had not come",
+            };
+            let ranks = |ranks: &[Rank]| ranks.iter().map(|rank| rank.0).collect::<Vec<u32>>();
+            let root = judged.stuck.roots.first();
+            let waiting = root.map_or_else(Vec::new, |root| ranks(&root.awaited_by));
+            let root = root.map(|root| (root.rank.0, waiting.as_slice(), gone(root.end)));
+            let hops = judged.stuck.cycles.first().into_iter().flatten();
+            let circle: BTreeSet<u32> = hops.map(|hop| hop.rank.0).collect();
+            headline::stands(root, &circle.into_iter().collect::<Vec<u32>>())
+        }
+        (RunVerdict::Unknown, _) => "Too little was recorded to tell whether this run is right.".to_owned(),
+        (RunVerdict::Holds, _) => "Nothing is wrong with what was recorded.".to_owned(),
+    }
 }
 
 fn about(judged: &Judged) -> AboutFinding {
@@ -89,7 +143,8 @@ fn about(judged: &Judged) -> AboutFinding {
         origin: "run",
         verdict: verdict(judged.verdict),
         rule: judged.findings.first().map(|finding| rule_text(finding.rule)),
-        title: title(&folder),
+        headline: headline(judged),
+        title: format!("recorded run {}", last_parts(&folder)),
         place: folder.clone(),
         setting: format!("{} ranks, {calls} calls", judged.recording.world.ranks),
         outcome: if found { class(judged).name().to_owned() } else { String::new() },
@@ -100,9 +155,13 @@ fn about(judged: &Judged) -> AboutFinding {
 }
 
 /// The last two parts of a path: runs of one program lie together, and are called alike.
-fn title(folder: &str) -> String {
-    let parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
-    parts[parts.len().saturating_sub(2)..].join("/")
+pub(super) fn last_parts(folder: &str) -> String {
+    let named = |part: &&str| !part.is_empty() && *part != "." && !part.contains('*');
+    let parts: Vec<&str> = folder.split('/').filter(named).collect();
+    match parts.len() {
+        0 => folder.to_owned(),
+        count => parts[count.saturating_sub(2)..].join("/"),
+    }
 }
 
 /// Whether a recorded run is as it should be.

@@ -12,8 +12,8 @@ use rankcheck_model::{Loc, OpRef};
 use rustc_hash::FxHashMap;
 
 use super::diagram::{
-    DiagramLane, DiagramMemory, DiagramStep, DiagramWait, LaneKind, Mark, MemoryOfRank, MemoryPiece,
-    SourcePlace, WindowOfRank,
+    AboutFinding, Diagram, DiagramLane, DiagramMemory, DiagramStep, DiagramWait, LaneKind, Mark,
+    MemoryOfRank, MemoryPiece, SourcePlace, StepRole, WindowOfRank,
 };
 use crate::launches::components::shortest_circle;
 use crate::search::{self, Decided, Located, Operation, Replayed};
@@ -62,6 +62,8 @@ pub(super) struct Marks<'a> {
     pub(super) finding: &'a [Located],
     pub(super) essential: &'a [Located],
     pub(super) cause: Vec<&'a Located>,
+    /// What is of no concern to other ranks, and not shown unless somebody asks for it.
+    pub(super) quiet: &'a [Kind],
 }
 
 type OpKey = (u32, u32, u32);
@@ -115,7 +117,14 @@ impl RunPart {
             let mark = marked.get(&key(&step.at.op)).copied();
             let of_the_pool =
                 operation.is_some_and(|operation| !search::explain::nameable(operation) && !operation.asks);
-            let quiet = operation.is_none_or(|operation| operation.kind == Kind::Bookkeeping) || of_the_pool;
+            let quiet =
+                operation.is_none_or(|operation| marks.quiet.contains(&operation.kind)) || of_the_pool;
+            let alike = operation.is_some_and(|operation| operation.kind == Kind::Alike);
+            let role = match (quiet, alike) {
+                (true, _) => StepRole::Own,
+                (false, true) => StepRole::Alike,
+                (false, false) => StepRole::InRole,
+            };
             let on_host = part.lanes[lane].kind == LaneKind::Thread;
             let note = decided.get(&key(&step.at.op)).filter(|_| on_host).cloned();
             let note = note.map(|note| part.texts.number(note));
@@ -128,6 +137,8 @@ impl RunPart {
                 mark,
                 note,
                 quiet: quiet && mark.is_none(),
+                path: None,
+                role,
                 time: None,
             });
         }
@@ -136,6 +147,29 @@ impl RunPart {
         part.block(run, &numbers, (&operations, marks));
         part.memory = memory(&run.memory);
         part
+    }
+
+    /// The diagram of this part, in which nothing has its row yet.
+    pub(super) fn diagram(self, about: AboutFinding, report: String) -> Diagram {
+        let Self { texts, places, lanes, steps, meetings, order, blocked, cycle, memory } = self;
+        Diagram {
+            about,
+            texts: texts.all,
+            places: places.all,
+            lanes,
+            folds: Vec::new(),
+            steps,
+            meetings,
+            order,
+            blocked,
+            cycle,
+            memory,
+            lines: Vec::new(),
+            sources: Vec::new(),
+            devices: Vec::new(),
+            left_out: Vec::new(),
+            report,
+        }
     }
 
     /// What is ordered after what, less what a meeting tells: whatever one of those that met comes after on its own rank,
@@ -204,6 +238,7 @@ impl RunPart {
                 in_vain: blocked.waits_in_vain_for.iter().map(|rank| rank.0).collect(),
                 row: 0,
                 finding: marks.finding.iter().any(|at| at.is(&blocked.at)),
+                path: None,
             });
         }
         self.cycle = cycle(&self.blocked, &self.lanes);
@@ -279,10 +314,14 @@ fn memory(changes: &[MemoryChange]) -> DiagramMemory {
 }
 
 fn piece(view: &MemoryView, contents: &mut Interned<Vec<String>>) -> MemoryPiece {
+    let meant =
+        view.contents.iter().enumerate().filter_map(|(nth, content)| Some((nth, content.meant.as_ref()?)));
+    let wrong = meant.map(|(nth, meant)| (nth, contents.number(meant.to_vec()))).collect();
     let held = view
         .contents
         .iter()
         .map(|content| (content.offset_bytes, content.len_bytes, contents.number(content.stripes.to_vec())));
+    let held = held.collect();
     MemoryPiece {
         name: view.name.clone(),
         allocator: view.allocator,
@@ -294,6 +333,7 @@ fn piece(view: &MemoryView, contents: &mut Interned<Vec<String>>) -> MemoryPiece
             .iter()
             .map(|block| (block.offset_bytes, block.len_bytes, block.held.as_ref().map(ToString::to_string)))
             .collect(),
-        contents: held.collect(),
+        contents: held,
+        wrong,
     }
 }

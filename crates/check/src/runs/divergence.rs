@@ -84,10 +84,10 @@ pub struct Divergence {
     pub nth: usize,
     /// The two that were compared.
     pub compared: (Rank, Rank),
-    /// The first before it that those two do alike and from different lines, which may be where they parted: the
+    /// The first before it that those two do alike and from different lines, which may be where they diverged: the
     /// how-manieth, and the lines of the one and of the other.
     pub lines: Option<(usize, LocId, LocId)>,
-    /// In which round of a loop they part.
+    /// In which round of a loop they diverge.
     pub rounds: Option<Rounds>,
     /// What each member does there of which it is known, those together that do the same.
     alike: Vec<AlikeMembers>,
@@ -108,7 +108,7 @@ impl Divergence {
         let told = |of: &[&AlikeMembers]| {
             of.iter().map(|alike| alike.told(recording)).collect::<Vec<String>>().join(" and ")
         };
-        let mut text = format!("ranks part in {what} of {comm}: {}", told(&others));
+        let mut text = format!("ranks diverge in {what} of {comm}: {}", told(&others));
         if !most.is_empty() {
             text.push_str(&format!(", where {}", told(&most)));
         }
@@ -135,6 +135,15 @@ impl Divergence {
         alike.into_iter().flat_map(|alike| &alike.members).filter_map(|(rank, loc)| Some((*rank, (*loc)?)))
     }
 
+    /// The ranks that diverge, and where each does something else; the first that two of them do from different lines, where
+    /// that is known.
+    pub(crate) fn apart(&self) -> Vec<(Rank, Option<LocId>)> {
+        match self.lines {
+            Some((_, own, others)) => vec![(self.compared.0, Some(own)), (self.compared.1, Some(others))],
+            None => self.alike.iter().flat_map(|alike| alike.members.iter().copied()).collect(),
+        }
+    }
+
     /// Whether operations are those of the ranks that diverge.
     pub(super) fn is_of(&self, ops: &[OpRef]) -> bool {
         let there = |op: &OpRef| {
@@ -143,7 +152,7 @@ impl Divergence {
         ops.len() > 1 && ops.iter().all(there)
     }
 
-    /// Whether it is known where the ranks parted before, or in which round.
+    /// Whether it is known where the ranks diverged before, or in which round.
     pub(super) fn says_where(&self) -> bool {
         self.lines.is_some() || self.rounds.is_some()
     }

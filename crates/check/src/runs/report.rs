@@ -103,23 +103,23 @@ pub fn text(judged: &Judged) -> String {
         let _ = write!(out, ", {}", class(judged).name());
     }
     let roots = roots(judged);
-    let parted = parted(judged);
-    // Of a run that stood the root comes first, whatever rule it breaks: a rank that is gone, or where ranks part, or else
+    let diverging = diverging(judged);
+    // Of a run that stood the root comes first, whatever rule it breaks: a rank that is gone, or where ranks diverge, or else
     // who waits in a circle.
-    let parting_is_root = roots.is_empty() && judged.stood();
-    if parting_is_root {
-        rows(&mut out, "root", &parted);
+    let divergence_is_root = roots.is_empty() && judged.stood();
+    if divergence_is_root {
+        rows(&mut out, "root", &diverging);
     } else {
         rows(&mut out, "root", &roots);
     }
-    if roots.is_empty() && parted.is_empty() {
+    if roots.is_empty() && diverging.is_empty() {
         rows(&mut out, "cycle", &untold_cycles(judged));
     }
     for line in sentences(judged) {
         let _ = write!(out, "\n{line}");
     }
-    if !parting_is_root {
-        rows(&mut out, "parts", &parted);
+    if !divergence_is_root {
+        rows(&mut out, "diverge", &diverging);
     }
     rows(&mut out, "stands", &standing(judged));
     rows(&mut out, "aborted", &judged.aborted.iter().map(|first| aborted(judged, first)).collect::<Vec<_>>());
@@ -176,7 +176,7 @@ fn divergences(judged: &Judged) -> Vec<String> {
 }
 
 /// Where ranks diverge, as far as no sentence tells it.
-fn parted(judged: &Judged) -> Vec<String> {
+fn diverging(judged: &Judged) -> Vec<String> {
     let told = |divergence: &&Divergence| match judged.findings.first() {
         None => false,
         Some(first) => !divergence.is_of(&first.ops) || divergence.says_where() || judged.stood(),

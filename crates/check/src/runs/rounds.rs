@@ -1,4 +1,4 @@
-//! Loops that ranks go around differently often: in which round they part, and where one of them left.
+//! Loops that ranks go around differently often: in which round they diverge, and where one of them left.
 //!
 //! A loop is a line at which collectives of one communicator were launched more than once.
 //! Not here: who waits for whom ([`super::stuck`]).

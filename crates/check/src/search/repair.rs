@@ -551,6 +551,17 @@ impl RepairChange {
         }
     }
 
+    /// The lines at which something is changed.
+    #[must_use]
+    pub fn locs(&self) -> Vec<&Loc> {
+        match self {
+            Self::SameDecision { of } => of.iter().map(|(_, at)| at).collect(),
+            Self::Wait { at, .. } | Self::Keep { at, .. } => vec![at],
+            Self::Swap { first: (_, first), second: (_, last), .. }
+            | Self::Group { first: (_, first), last: (_, last), .. } => vec![first, last],
+        }
+    }
+
     /// What is changed, in words.
     #[must_use]
     pub fn words(&self) -> String {

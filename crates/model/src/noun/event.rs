@@ -104,7 +104,7 @@ impl Verb for EventOp {
     }
 
     fn kind(&self) -> Kind {
-        Kind::InRole
+        Kind::OwnDevice
     }
 
     fn stream(&self) -> Option<Token> {

@@ -418,6 +418,8 @@ impl Machine {
                 self.write(state, link.to, &crate::noun::memory::ByteRange::of(&received.buffer), content);
             }
             Halves::Stale => {
+                let range = crate::noun::memory::ByteRange::of(&received.buffer);
+                self.note_wrong(state, link.to, &range, || self.stripes(&content));
                 state.rank_mut(link.to).spoil();
                 Transit::of_mut(state.shared_mut()).out_of_step.insert(link);
             }

@@ -75,7 +75,7 @@ impl Verb for StreamOp {
     }
 
     fn kind(&self) -> Kind {
-        Kind::InRole
+        Kind::OwnDevice
     }
 
     fn stream(&self) -> Option<Token> {

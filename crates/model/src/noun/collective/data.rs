@@ -51,6 +51,7 @@ impl Machine {
         }
         for (range, content, rank) in intended {
             if self.read(state, rank, &range) != content {
+                self.note_wrong(state, rank, &range, || self.stripes(&content));
                 state.rank_mut(rank).spoil();
             }
         }

@@ -8,6 +8,7 @@ use crate::cx::Cx;
 use crate::host::value::{Buffer, CommId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Machine, locked};
+use crate::noun::memory::ByteRange;
 use crate::noun::stream::Work;
 use crate::order::dependence::Access;
 use crate::program::{Operand, ReduceOp};
@@ -157,6 +158,7 @@ impl Machine {
         let writer = accesses.and_then(|accesses| accesses.iter().rfind(writes)).map(|a| a.op);
         let mut ops = vec![op];
         ops.extend(writer);
+        self.note_wrong(state, home, &ByteRange::of(buffer), || vec![self.expected(*from, *over)]);
         state.rank_mut(rank).spoil();
         self.find(state, Rule::Mem5, About::Memory(home, buffer.memory), &ops, past, || {
             let writer = writer.map_or_else(
