@@ -359,7 +359,7 @@ impl CompleteRuns {
         Some(end)
     }
 
-    pub(super) fn complete(&self, machine: &Machine, at: StateId, state: &State) {
+    fn complete(&self, machine: &Machine, at: StateId, state: &State) {
         let Some(end) = self.end(machine, state) else { return };
         let mut collected = self.locked();
         let next = u32::try_from(collected.ends.len()).expect("fewer than 2^32 ends");
@@ -371,7 +371,7 @@ impl CompleteRuns {
     pub(super) fn exploration<M>(&self, machine: &Machine, model: &M, graph: &StateGraph) -> Exploration
     where
         M: Model,
-        M::State: Fingerprinted + AsRef<State>,
+        M::State: ExploredState,
     {
         let (ends, complete) = {
             let mut collected = self.locked();
@@ -505,6 +505,12 @@ impl Fingerprinted for Settled {
 impl AsRef<State> for Settled {
     fn as_ref(&self) -> &State {
         &self.state
+    }
+}
+
+impl ExploredState for Settled {
+    fn choices(&self) -> u32 {
+        self.choices
     }
 }
 
@@ -651,24 +657,30 @@ impl Model for Reduced {
 
 impl CompleteRuns {
     /// Whether an exploration may go on from a state to which so many choices led.
-    pub(super) fn goes_on(&self, machine: &Machine, choices: u32) -> bool {
+    fn goes_on(&self, machine: &Machine, choices: u32) -> bool {
         !machine.interrupted() && self.count(choices)
     }
 }
 
-/// Looks at the states of one walk.
-struct Visit<'a> {
-    machine: &'a Machine,
-    runs: &'a CompleteRuns,
+/// A state of a program, as a walk comes to it.
+pub(super) trait ExploredState: Fingerprinted + AsRef<State> {
+    /// How many choices led to it.
+    fn choices(&self) -> u32;
 }
 
-impl Visitor<Settled> for Visit<'_> {
-    fn enter(&self, settled: &Settled) -> bool {
-        self.runs.goes_on(self.machine, settled.choices)
+/// Looks at the states of one walk.
+pub(super) struct Visit<'a> {
+    pub(super) machine: &'a Machine,
+    pub(super) runs: &'a CompleteRuns,
+}
+
+impl<S: ExploredState> Visitor<S> for Visit<'_> {
+    fn enter(&self, explored: &S) -> bool {
+        self.runs.goes_on(self.machine, explored.choices())
     }
 
-    fn end(&self, at: StateId, settled: &Settled) {
-        self.runs.complete(self.machine, at, &settled.state);
+    fn end(&self, at: StateId, explored: &S) {
+        self.runs.complete(self.machine, at, explored.as_ref());
     }
 }
 

@@ -10,8 +10,8 @@ use rankcheck_model::machine::Choice;
 use rankcheck_model::{Config, Machine, Mode, Source, SourceError, State};
 use stateright::Model;
 
-use super::explore::{Bounds, CompleteRuns, Exploration, RepeatedWalk};
-use super::graph::{Fingerprinted, StateGraph, StateId, Visitor};
+use super::explore::{Bounds, Exploration, ExploredState, RepeatedWalk, Visit};
+use super::graph::{Fingerprinted, StateGraph};
 
 /// The unreduced semantics as stateright sees it.
 struct Naive {
@@ -30,6 +30,12 @@ struct Stepped {
 impl Fingerprinted for Stepped {
     fn fingerprint(&self) -> u128 {
         self.state.fingerprint().into()
+    }
+}
+
+impl ExploredState for Stepped {
+    fn choices(&self) -> u32 {
+        self.steps
     }
 }
 
@@ -62,21 +68,6 @@ impl Model for Naive {
             self.machine.remember(&mut state, &step);
         }
         Some(Stepped { state, steps: from.steps + 1 })
-    }
-}
-
-struct Visit<'a> {
-    machine: &'a Machine,
-    runs: &'a CompleteRuns,
-}
-
-impl Visitor<Stepped> for Visit<'_> {
-    fn enter(&self, from: &Stepped) -> bool {
-        self.runs.goes_on(self.machine, from.steps)
-    }
-
-    fn end(&self, at: StateId, last: &Stepped) {
-        self.runs.complete(self.machine, at, &last.state);
     }
 }
 
