@@ -137,6 +137,7 @@ impl Divergence {
 
     /// The ranks that diverge, and where each does something else; the first that two of them do from different lines, where
     /// that is known.
+    #[cfg(feature = "cli")]
     pub(crate) fn apart(&self) -> Vec<(Rank, Option<LocId>)> {
         match self.lines {
             Some((_, own, others)) => vec![(self.compared.0, Some(own)), (self.compared.1, Some(others))],

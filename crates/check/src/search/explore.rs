@@ -2,7 +2,7 @@
 //!
 //! A state is what [`Machine::advance`] leaves; a transition is one choice: a [`Model`] of stateright. A program without
 //! choices is one state. Finding a contended object restarts the exploration with it. The states are walked depth first
-//! ([`super::graph`]), and what complete runs show is put in the order of a breadth-first search afterwards, so that the
+//! (`graph.rs`), and what complete runs show is put in the order of a breadth-first search afterwards, so that the
 //! witness of a rule has the fewest choices. stateright's own checker goes through the same model in [`breadth_first`], for
 //! comparison: it keeps whole states, which is too much for large programs.
 //! Not here: what the choices mean, and what was expected.
