@@ -20,6 +20,7 @@ mod explained;
 mod folded;
 mod formats;
 mod graphs;
+mod growth;
 mod judged;
 mod known;
 mod laws;

@@ -293,6 +293,28 @@ fn every_entry_of_the_commutation_table_is_needed() {
     }
 }
 
+/// Taking what ranks share for a rank's own, whose turns come before all others', must be noticed.
+#[test]
+fn what_ranks_share_is_nobodys_own() {
+    for kind in [ObjectKind::StoreKey, ObjectKind::Flag] {
+        let (mut runner, strategy) = (runner(23), recipes());
+        let noticed = (1..=4_000).find(|_| {
+            let trial = strategy.new_tree(&mut runner).expect("a strategy generates").current().trial();
+            let (source, mut config): (Arc<dyn Source>, _) = (trial.script, trial.config);
+            config.concurrent_calls = ConcurrentCalls::InEveryOrder;
+            let right = explore(&source, config.clone(), &bounds()).expect("a script evaluates");
+            if !right.config.contended.iter().any(|object| object.kind == kind) {
+                return false;
+            }
+            config.declared_own.insert(kind);
+            let wrong = explore(&source, config, &bounds()).expect("a script evaluates");
+            outcomes(&right) != outcomes(&wrong)
+        });
+        println!("{kind:?}: declared a rank's own, noticed after {noticed:?} programs");
+        assert!(noticed.is_some(), "{kind:?} could be declared a rank's own and no program would tell");
+    }
+}
+
 /// What a law prints is small: here, what breaks a rule is made smaller as long as it breaks that rule.
 #[test]
 fn a_counterexample_is_made_small() {

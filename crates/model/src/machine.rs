@@ -130,6 +130,8 @@ pub struct Config {
     pub contended: BTreeSet<Object>,
     /// Kinds declared to commute although they do not: only for testing the tests.
     pub declared_commuting: BTreeSet<ObjectKind>,
+    /// Kinds declared to be a rank's own although ranks share them: only for testing the tests.
+    pub declared_own: BTreeSet<ObjectKind>,
     /// Pairs of transfers that certainly progress together, where that is not to be the platform's number: only for
     /// testing with small groups.
     pub planned_together: Option<u32>,
@@ -160,6 +162,7 @@ impl Config {
             explain: Explain::No,
             contended: BTreeSet::new(),
             declared_commuting: BTreeSet::new(),
+            declared_own: BTreeSet::new(),
             planned_together: None,
             launches_kept: 64,
             edits: Edits::default(),
