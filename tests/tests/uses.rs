@@ -125,7 +125,7 @@ fn steady(text: &str) -> String {
 #[case::waiver_for_a_spec("check fails.star --waive HOST-1=restarted")]
 #[case::waiver_without_a_reason("check fails.star --waive HOST-1")]
 #[case::waiver_of_no_rule("check fails.star --waive HOST-99=restarted")]
-#[case::memory_that_ends("check many.star --max-memory 100MiB")]
+#[case::memory_that_ends("check many.star --max-memory 10MiB")]
 fn a_wrong_use_is_told(#[context] context: Context, #[case] arguments: &str) {
     let (mut told, _) = ran(&format!("rankcheck {arguments}"));
     if let Some(rest) = arguments.strip_prefix("check") {

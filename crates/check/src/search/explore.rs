@@ -535,6 +535,9 @@ struct Restriction {
     alike_at: Vec<Loc>,
 }
 
+/// Who looks at states, one after the other.
+type SeenBy = Box<dyn Fn(&Settled) + Send + Sync>;
+
 /// The reduced semantics as stateright sees it.
 struct Reduced {
     machine: Arc<Machine>,
@@ -543,12 +546,14 @@ struct Reduced {
     restriction: Arc<Restriction>,
     /// Whether states know the choices that led to them.
     remembers: bool,
+    /// Who looks at each state that stateright's checker comes to.
+    seen: Option<SeenBy>,
 }
 
 impl Reduced {
     fn new(machine: &Arc<Machine>, restriction: &Arc<Restriction>, remembers: bool) -> Self {
         let (machine, restriction) = (Arc::clone(machine), Arc::clone(restriction));
-        Self { machine, renumbered: Arc::default(), restriction, remembers }
+        Self { machine, renumbered: Arc::default(), restriction, remembers, seen: None }
     }
 
     /// Whether a rank looked at its number after ranks were taken for interchangeable.
@@ -651,7 +656,12 @@ impl Model for Reduced {
 
     fn properties(&self) -> Vec<Property<Self>> {
         // One property that only an interruption falsifies: the search ends early then, and starts again.
-        vec![Property::always("uninterrupted", |reduced: &Self, _| !reduced.machine.interrupted())]
+        vec![Property::always("uninterrupted", |reduced: &Self, settled: &Settled| {
+            if let Some(seen) = &reduced.seen {
+                seen(settled);
+            }
+            !reduced.machine.interrupted()
+        })]
     }
 }
 
@@ -769,13 +779,12 @@ pub fn breadth_first(
     let mut walk = RepeatedWalk::new(Config { mode: Mode::Reduced, ..config }, bounds);
     loop {
         let machine = walk.machine(source);
-        let reduced = Reduced::new(&machine, &Arc::default(), true);
+        let mut reduced = Reduced::new(&machine, &Arc::default(), true);
         let renumbered = Arc::clone(&reduced.renumbered);
         let first: Arc<Mutex<(FirstRuns<Vec<Choice>>, u64)>> = Arc::default();
         let (runs, found) = (Arc::clone(&walk.runs), Arc::clone(&first));
         let of_runs = Arc::clone(&machine);
-        let visit = move |path: stateright::Path<Settled, Choice>| {
-            let settled = path.last_state();
+        reduced.seen = Some(Box::new(move |settled| {
             if !runs.goes_on(&of_runs, settled.choices) || !of_runs.choices(&settled.state).is_empty() {
                 return;
             }
@@ -785,8 +794,8 @@ pub fn breadth_first(
                 first.add(&end, choices.len(), &choices);
                 *executions += 1;
             }
-        };
-        drop(reduced.checker().threads(1).visitor(visit).spawn_bfs().join());
+        }));
+        drop(reduced.checker().threads(1).spawn_bfs().join());
         if walk.is_over(&machine, Reduced::is_misnumbered(&machine, &renumbered))? {
             let (first, executions) = &*locked(&first);
             return Ok(walk.runs.found(&machine, first, (*executions, machine.steps_total()), Vec::clone));

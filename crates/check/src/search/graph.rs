@@ -47,7 +47,7 @@ const SHARDS: usize = 64;
 type Waiting<S> = (StateId, S);
 
 /// What threads share on a walk.
-struct Walk<'a, M: Model, V> {
+struct SharedWalk<'a, M: Model, V> {
     model: &'a M,
     visitor: &'a V,
     seen: Vec<Mutex<FxHashMap<u128, StateId>>>,
@@ -72,9 +72,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Where actions lead, as one thread found it: for each state its number, how many actions it has, and the states that
 /// they lead to, in their order.
-type Log = Vec<u32>;
+type EdgeLog = Vec<u32>;
 
-impl<M, V> Walk<'_, M, V>
+impl<M, V> SharedWalk<'_, M, V>
 where
     M: Model + Sync,
     M::State: Fingerprinted + Send,
@@ -95,7 +95,7 @@ where
     }
 
     /// Expands states until none is left, or so many are known, or somebody ends the walk. Returns whether none is left.
-    fn expand(&self, stack: &mut Vec<Waiting<M::State>>, log: &mut Log, at_most: u32) -> bool {
+    fn expand(&self, stack: &mut Vec<Waiting<M::State>>, log: &mut EdgeLog, at_most: u32) -> bool {
         let mut actions = Vec::new();
         while let Some((id, state)) = stack.pop() {
             if self.over.load(Ordering::Relaxed) || !self.visitor.enter(&state) {
@@ -161,8 +161,8 @@ where
         }
     }
 
-    fn work(&self, mut stack: Vec<Waiting<M::State>>) -> Log {
-        let mut log = Log::new();
+    fn work(&self, mut stack: Vec<Waiting<M::State>>) -> EdgeLog {
+        let mut log = EdgeLog::new();
         let _end = EndOnPanic(self);
         loop {
             self.expand(&mut stack, &mut log, u32::MAX);
@@ -175,7 +175,7 @@ where
 }
 
 /// Whoever waits for a thread that panics would wait for ever.
-struct EndOnPanic<'a, 'b, M: Model, V>(&'a Walk<'b, M, V>);
+struct EndOnPanic<'a, 'b, M: Model, V>(&'a SharedWalk<'b, M, V>);
 
 impl<M: Model, V> Drop for EndOnPanic<'_, '_, M, V> {
     fn drop(&mut self) {
@@ -190,7 +190,7 @@ impl<M: Model, V> Drop for EndOnPanic<'_, '_, M, V> {
 /// Every state that a walk came to, and where actions lead.
 #[derive(Debug)]
 pub(super) struct StateGraph {
-    /// The initial state.
+    /// The state before any action.
     root: StateId,
     /// Where the edges of each state begin; as many as it has actions.
     first: Vec<u32>,
@@ -205,7 +205,7 @@ impl StateGraph {
         M::State: Fingerprinted + Send,
         V: Visitor<M::State>,
     {
-        let walk = Walk {
+        let walk = SharedWalk {
             model,
             visitor,
             seen: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -221,7 +221,7 @@ impl StateGraph {
             stack.push((walk.number(&state).0, state));
         }
         let root = stack.first().map_or(StateId(0), |(id, _)| *id);
-        let mut log = Log::new();
+        let mut log = EdgeLog::new();
         let alone = if threads > 1 { ALONE_STATES } else { u32::MAX };
         let mut logs = Vec::new();
         if !walk.expand(&mut stack, &mut log, alone) {
@@ -239,7 +239,7 @@ impl StateGraph {
         Self::of_logs(root, states, logs)
     }
 
-    fn of_logs(root: StateId, states: usize, logs: Vec<Log>) -> Self {
+    fn of_logs(root: StateId, states: usize, logs: Vec<EdgeLog>) -> Self {
         // At first how many edges each state has, one place further on.
         let mut first = vec![0_u32; states + 1];
         for log in &logs {
