@@ -9,7 +9,7 @@ use rankcheck_real::case::{CommHistory, Ended, Forced, Held, NondetValue, RankRe
 
 use super::observation::{Observation, ObservationError};
 use super::seen::observed;
-use super::{Agreement, Judgement, compare};
+use super::{Agreement, Judgement, Predictions, compare};
 use crate::spec::{Check, Spec, SpecError};
 
 /// One behaviour of devices with one program.
@@ -34,7 +34,7 @@ pub struct Beside {
 /// What a device did with the part of one rank, in words.
 #[derive(Debug, Clone)]
 pub struct RankBeside {
-    /// How the rank ends, as the model says.
+    /// How the rank may end, as the model says.
     pub predicted: String,
     /// How it ended on the device.
     pub ended: String,
@@ -76,10 +76,8 @@ pub fn beside(spec: &Spec, check: &Check) -> Result<SeenOfCheck, SpecError> {
         };
         for behaviour in &observation.seen {
             let report = Report { ranks: behaviour.ranks.clone(), took: std::time::Duration::ZERO };
-            let as_forced = predictions.runs.iter().find(|run| run.forced == behaviour.forced);
-            let said = as_forced.or_else(|| predictions.runs.first()).map(|run| &run.outcome);
             let each = behaviour.ranks.iter().zip(0..).map(|(device, rank)| RankBeside {
-                predicted: said.map_or_else(|| "not known".to_owned(), |said| predicted(said, rank)),
+                predicted: possible(&predictions, &behaviour.forced, rank),
                 ended: reported(device),
                 held: device.held.iter().map(held).collect(),
             });
@@ -95,6 +93,29 @@ pub fn beside(spec: &Spec, check: &Check) -> Result<SeenOfCheck, SpecError> {
         }
     }
     Ok(seen)
+}
+
+/// Ends of a rank that are told at most.
+const ENDS_AT_MOST: usize = 3;
+
+/// How a rank may end, as the model says: first in the run with the same values, then in others. What is not forced, a
+/// device may decide in another way.
+fn possible(predictions: &Predictions, forced: &Forced, rank: usize) -> String {
+    let (same, others): (Vec<_>, Vec<_>) = predictions.runs.iter().partition(|run| run.forced == *forced);
+    let mut ends: Vec<String> = Vec::new();
+    for run in same.into_iter().chain(others) {
+        let end = predicted(&run.outcome, rank);
+        if !ends.contains(&end) {
+            ends.push(end);
+        }
+    }
+    let more = ends.len().saturating_sub(ENDS_AT_MOST);
+    ends.truncate(ENDS_AT_MOST);
+    match (ends.is_empty(), more) {
+        (true, _) => "not known".to_owned(),
+        (false, 0) => ends.join(", or "),
+        (false, more) => format!("{}, or in {more} other ways", ends.join(", or ")),
+    }
 }
 
 impl SeenOfCheck {

@@ -85,7 +85,7 @@ pub(super) fn devices(sides: &[DeviceSide]) -> String {
         "<section class=\"after-bench\" aria-labelledby=\"devices-title\"><h2 id=\"devices-title\">On devices</h2>\
          <p>The same program, run on GPUs: how each rank ended, and what its memory held then. Every buffer is compared with the \
          model in every element.</p>\
-         <table class=\"plain devices\"><thead><tr><th scope=\"col\">rank</th><th scope=\"col\">ends, says the model</th>\
+         <table class=\"plain devices\"><thead><tr><th scope=\"col\">rank</th><th scope=\"col\">may end, says the model</th>\
          <th scope=\"col\">ended on the device</th><th scope=\"col\">its memory held</th></tr></thead>{rows}</table></section>"
     )
 }
