@@ -15,7 +15,7 @@ use rankcheck_model::{Config, Platform, Source};
 use rankcheck_tests::random::recipes;
 use rankcheck_tests::script::Trial;
 
-use crate::specs::verified;
+use crate::specs::{CheckedProgram, checked_programs};
 
 /// Cuts that are tried in all, if the time suffices.
 const CUTS: usize = 10_000;
@@ -35,21 +35,12 @@ fn runner() -> TestRunner {
 }
 
 fn of_specs() -> Vec<Whole> {
-    let mut wholes = Vec::new();
-    for file in verified() {
-        for (check, explained) in file.spec.checks.iter().zip(&file.explained) {
-            for run in &explained.runs {
-                let source = check.source(run.ranks, &run.params, &check.assume);
-                let source: Arc<dyn Source> = Arc::new(source.expect("the check was searched"));
-                let config = verdict::config(check, run.ranks, run.platform, &check.assume);
-                let exploration = explore(&source, config.clone(), &Bounds::default());
-                let exploration = exploration.expect("it was explored before");
-                let name = format!("{} \"{}\" {}", file.path.display(), check.name, run.setting());
-                wholes.push(Whole { name, source, config, exploration });
-            }
-        }
-    }
-    wholes
+    checked_programs()
+        .map(|CheckedProgram { name, source, config }| {
+            let exploration = explore(&source, config.clone(), &Bounds::default());
+            Whole { name, source, config, exploration: exploration.expect("it was explored before") }
+        })
+        .collect()
 }
 
 fn of_random_programs(runner: &mut TestRunner, wanted: usize) -> Vec<Whole> {

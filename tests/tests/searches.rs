@@ -7,12 +7,11 @@ use std::sync::Arc;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestRng, TestRunner};
 use rankcheck::search::explore::{Bounds, Exploration, breadth_first, explore, explore_alone};
-use rankcheck::search::verdict;
 use rankcheck_model::{Config, Source};
 use rankcheck_tests::random::recipes;
 use rankcheck_tests::script::Trial;
 
-use crate::specs::verified;
+use crate::specs::{CheckedProgram, checked_programs};
 
 /// Random programs that are compared.
 const PROGRAMS: usize = 300;
@@ -44,17 +43,9 @@ fn same(name: &str, source: &Arc<dyn Source>, config: &Config, bounds: &Bounds) 
 #[test]
 fn the_engine_finds_in_every_check_what_stateright_finds() {
     let (mut compared, mut states) = (0, 0);
-    for file in verified() {
-        for (check, explained) in file.spec.checks.iter().zip(&file.explained) {
-            for run in &explained.runs {
-                let source = check.source(run.ranks, &run.params, &check.assume);
-                let source: Arc<dyn Source> = Arc::new(source.expect("the check was searched"));
-                let config = verdict::config(check, run.ranks, run.platform, &check.assume);
-                let name = format!("{} \"{}\" {}", file.path.display(), check.name, run.setting());
-                states += same(&name, &source, &config, &Bounds::default()).expect("no bound is hit");
-                compared += 1;
-            }
-        }
+    for CheckedProgram { name, source, config } in checked_programs() {
+        states += same(&name, &source, &config, &Bounds::default()).expect("no bound is hit");
+        compared += 1;
     }
     assert!(compared > 500 && states > 2 * compared, "{compared} explorations with {states} states");
 }

@@ -5,12 +5,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use rankcheck::device::seen::add_seen;
 use rankcheck::report;
-use rankcheck::search::{Detail, Explained, Options, search};
+use rankcheck::search::{Detail, Explained, Options, search, verdict};
 use rankcheck::spec::{self, Spec};
+use rankcheck_model::{Config, Source};
 use rankcheck_tests::repository::{differs_from_golden, enter, specs};
 
 /// A spec file, and what came out of each of its checks.
@@ -34,6 +35,31 @@ fn verified_file(path: &Path) -> Result<File, String> {
         })
         .collect::<Result<_, String>>()?;
     Ok(File { path: path.to_owned(), spec, explained })
+}
+
+/// A program that was explored for a check.
+pub(crate) struct CheckedProgram {
+    /// The file, the check, and for which ranks and parameters.
+    pub(crate) name: String,
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) config: Config,
+}
+
+/// The programs of all checks, each for every rank count and parameter.
+pub(crate) fn checked_programs() -> impl Iterator<Item = CheckedProgram> {
+    let checks = verified().iter().flat_map(|file| {
+        file.spec.checks.iter().zip(&file.explained).map(move |(check, explained)| (file, check, explained))
+    });
+    checks.flat_map(|(file, check, explained)| {
+        explained.runs.iter().map(move |run| {
+            let source = check.source(run.ranks, &run.params, &check.assume).expect("the check was searched");
+            CheckedProgram {
+                name: format!("{} \"{}\" {}", file.path.display(), check.name, run.setting()),
+                source: Arc::new(source),
+                config: verdict::config(check, run.ranks, run.platform, &check.assume),
+            }
+        })
+    })
 }
 
 /// Every spec file, verified once for all tests of this binary.

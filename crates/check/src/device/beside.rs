@@ -1,4 +1,4 @@
-//! What devices did with the programs of a check, rank by rank, beside what the model says of the same run.
+//! What devices did with the programs of a check, rank by rank, beside what the model says of the program.
 //!
 //! Not here: whether the two agree ([`mod@super::compare`]), and where observations lie ([`super::observation`]).
 

@@ -60,7 +60,7 @@ impl ProgramLines {
 }
 
 /// Returns the lines that a verdict about a recorded run names: of the operations that break rules or, where none is broken,
-/// of those in which ranks part; where ranks wait; and where those were last whom they wait for.
+/// of those in which ranks diverge; where ranks wait; and where those were last whom they wait for.
 #[must_use]
 pub fn of(judged: &Judged) -> Vec<ProgramLine> {
     let program = &judged.recording.program;
@@ -76,7 +76,7 @@ pub fn of(judged: &Judged) -> Vec<ProgramLine> {
     }
     if judged.findings.is_empty() {
         for (rank, loc) in judged.divergences.iter().flat_map(super::divergence::Divergence::places) {
-            add(&mut lines, "where ranks part", rank, &at(loc));
+            add(&mut lines, "where ranks diverge", rank, &at(loc));
         }
     }
     for standing in &judged.standing {

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rankcheck_model::machine::{Costs, Executed};
@@ -22,7 +22,7 @@ use rankcheck_model::{
 use rustc_hash::{FxHashMap, FxHasher};
 use stateright::{Checker, Model, Property};
 
-use super::graph::{Fingerprinted, StateGraph, StateId, Visitor};
+use super::graph::{Fingerprinted, StateGraph, StateId, Visitor, locked};
 use super::memory;
 use super::predict::DecidedRun;
 
@@ -260,10 +260,6 @@ pub fn states_so_far() -> u64 {
     going_on + FINISHED_STATES.load(Ordering::Relaxed)
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Drop for CompleteRuns {
     fn drop(&mut self) {
         let mut searches = searches();
@@ -321,6 +317,11 @@ impl CompleteRuns {
             return false;
         }
         true
+    }
+
+    /// Whether an exploration may go on from a state to which so many choices led.
+    fn goes_on(&self, machine: &Machine, choices: u32) -> bool {
+        !machine.interrupted() && self.count(choices)
     }
 
     /// Whether the process holds more than it may, and no other search has more states.
@@ -662,13 +663,6 @@ impl Model for Reduced {
             }
             !reduced.machine.interrupted()
         })]
-    }
-}
-
-impl CompleteRuns {
-    /// Whether an exploration may go on from a state to which so many choices led.
-    fn goes_on(&self, machine: &Machine, choices: u32) -> bool {
-        !machine.interrupted() && self.count(choices)
     }
 }
 

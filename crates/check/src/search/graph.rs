@@ -7,7 +7,7 @@
 //! Not here: what a state is, and what is looked for in one.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
@@ -53,26 +53,33 @@ struct SharedWalk<'a, M: Model, V> {
     seen: Vec<Mutex<FxHashMap<u128, StateId>>>,
     states: AtomicU32,
     /// States that some thread has given away.
-    given: Mutex<Given<M::State>>,
+    given: Mutex<Vec<Waiting<M::State>>>,
     news: Condvar,
     threads: usize,
-    /// How many threads have nothing to do.
-    idle: AtomicU32,
+    /// How many threads have nothing to do; changed by those who hold what was given.
+    idle: AtomicUsize,
     over: AtomicBool,
 }
 
-struct Given<S> {
-    states: Vec<Waiting<S>>,
-    idle: usize,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// A lock that a panic elsewhere has poisoned still guards plain data.
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Where actions lead, as one thread found it: for each state its number, how many actions it has, and the states that
 /// they lead to, in their order.
 type EdgeLog = Vec<u32>;
+
+/// Each state of a log, with the numbers of those that its actions lead to.
+fn entries(log: &[u32]) -> impl Iterator<Item = (StateId, &[u32])> {
+    let mut rest = log;
+    std::iter::from_fn(move || {
+        let [from, count, behind @ ..] = rest else { return None };
+        let (to, next) = behind.split_at(*count as usize);
+        rest = next;
+        Some((StateId(*from), to))
+    })
+}
 
 impl<M, V> SharedWalk<'_, M, V>
 where
@@ -83,8 +90,8 @@ where
     /// The number of a state, and whether it is new.
     fn number(&self, state: &M::State) -> (StateId, bool) {
         let fingerprint = state.fingerprint();
-        // The map uses the low half.
-        let shard = (fingerprint >> 64) as usize % SHARDS;
+        // Bits that are there whether fingerprints have 64 of them or 128.
+        let shard = (fingerprint >> 32) as usize % SHARDS;
         let mut seen = locked(&self.seen[shard]);
         let mut new = false;
         let id = *seen.entry(fingerprint).or_insert_with(|| {
@@ -107,14 +114,17 @@ where
                 self.visitor.end(id, &state);
                 continue;
             }
-            let first = stack.len();
-            log.extend([id.0, 0]);
-            let count = log.len() - 1;
+            let (first, entry) = (stack.len(), log.len());
+            log.extend([id.0, u32::try_from(actions.len()).expect("fewer than 2^32 actions")]);
             for action in actions.drain(..) {
-                let Some(next) = self.model.next_state(&state, action) else { continue };
+                // Where an action leads nowhere, the model was interrupted. A state has all its edges or none.
+                let Some(next) = self.model.next_state(&state, action) else {
+                    log.truncate(entry);
+                    self.over.store(true, Ordering::Relaxed);
+                    return true;
+                };
                 let (to, new) = self.number(&next);
                 log.push(to.0);
-                log[count] += 1;
                 if new {
                     stack.push((to, next));
                 }
@@ -134,8 +144,7 @@ where
     /// Gives half of what waits to threads that have nothing to do: what came first, because more lies behind it.
     fn give(&self, stack: &mut Vec<Waiting<M::State>>) {
         if stack.len() > 1 {
-            let mut given = locked(&self.given);
-            given.states.extend(stack.drain(..stack.len() / 2));
+            locked(&self.given).extend(stack.drain(..stack.len() / 2));
             self.news.notify_all();
         }
     }
@@ -143,19 +152,18 @@ where
     /// Waits for a state that another thread gives away; none once all wait.
     fn take(&self) -> Option<Vec<Waiting<M::State>>> {
         let mut given = locked(&self.given);
-        given.idle += 1;
         self.idle.fetch_add(1, Ordering::Relaxed);
         loop {
-            if given.idle == self.threads && given.states.is_empty() || self.over.load(Ordering::Relaxed) {
+            let all_wait = self.idle.load(Ordering::Relaxed) == self.threads && given.is_empty();
+            if all_wait || self.over.load(Ordering::Relaxed) {
                 self.over.store(true, Ordering::Relaxed);
                 self.news.notify_all();
                 return None;
             }
-            if !given.states.is_empty() {
-                given.idle -= 1;
+            if !given.is_empty() {
                 self.idle.fetch_sub(1, Ordering::Relaxed);
-                let half = given.states.len().div_ceil(2);
-                return Some(given.states.drain(..half).collect());
+                let half = given.len().div_ceil(2);
+                return Some(given.drain(..half).collect());
             }
             given = self.news.wait(given).unwrap_or_else(PoisonError::into_inner);
         }
@@ -210,10 +218,10 @@ impl StateGraph {
             visitor,
             seen: (0..SHARDS).map(|_| Mutex::default()).collect(),
             states: AtomicU32::new(0),
-            given: Mutex::new(Given { states: Vec::new(), idle: 0 }),
+            given: Mutex::default(),
             news: Condvar::new(),
             threads,
-            idle: AtomicU32::new(0),
+            idle: AtomicUsize::new(0),
             over: AtomicBool::new(false),
         };
         let mut stack: Vec<Waiting<M::State>> = Vec::new();
@@ -236,31 +244,22 @@ impl StateGraph {
         logs.push(log);
         let states = walk.states.load(Ordering::Relaxed) as usize;
         drop(walk);
-        Self::of_logs(root, states, logs)
+        Self::of_logs(root, states, &logs)
     }
 
-    fn of_logs(root: StateId, states: usize, logs: Vec<EdgeLog>) -> Self {
+    fn of_logs(root: StateId, states: usize, logs: &[EdgeLog]) -> Self {
         // At first how many edges each state has, one place further on.
         let mut first = vec![0_u32; states + 1];
-        for log in &logs {
-            let mut at = 0;
-            while at < log.len() {
-                first[log[at] as usize + 1] = log[at + 1];
-                at += 2 + log[at + 1] as usize;
-            }
+        for (from, to) in logs.iter().flat_map(|log| entries(log)) {
+            first[from.at() + 1] = u32::try_from(to.len()).expect("it was written in 32 bits");
         }
         for at in 1..first.len() {
             first[at] += first[at - 1];
         }
         let mut edges = vec![root; first[states] as usize];
-        for log in logs {
-            let mut at = 0;
-            while at < log.len() {
-                let (from, count) = (first[log[at] as usize] as usize, log[at + 1] as usize);
-                for (edge, to) in edges[from..from + count].iter_mut().zip(&log[at + 2..]) {
-                    *edge = StateId(*to);
-                }
-                at += 2 + count;
+        for (from, to) in logs.iter().flat_map(|log| entries(log)) {
+            for (edge, to) in edges[first[from.at()] as usize..].iter_mut().zip(to) {
+                *edge = StateId(*to);
             }
         }
         Self { root, first, edges }
