@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use crate::rank::{Rank, Token};
 
@@ -208,37 +208,47 @@ impl Terms {
     }
 
     /// Where, within a range of a term, one thing ends and another begins, as deep as terms are printed.
-    fn bounds(&self, term: Term, (start, end): (u64, u64), depth: u32, found: &mut BTreeSet<u64>) {
+    fn bounds(&self, term: Term, (start, end): (u64, u64), depth: u32, found: &mut TermBounds) {
         match self.node(term) {
             TermNode::Initial(..) | TermNode::Kernel(..) => {}
             // Stripes at the top are printed without going deeper: one level more than is printed is looked at.
             TermNode::Reduced(..) | TermNode::Striped(_) if depth > DEPTH + 1 => {}
+            // The members of a job reduce the same terms again and again.
+            TermNode::Reduced(..) | TermNode::Striped(_) if !found.of.insert((term, start, end, depth)) => {}
             TermNode::Reduced(_, parts) | TermNode::Striped(parts) => {
                 parts.iter().for_each(|part| self.bounds(*part, (start, end), depth + 1, found));
             }
             TermNode::Part(of, offset, len) => {
                 let end = end.min(*len);
-                let mut inner = BTreeSet::new();
+                let mut inner = TermBounds::default();
                 self.bounds(*of, (start + offset, end.saturating_add(*offset)), depth, &mut inner);
-                found.extend(inner.into_iter().map(|at| at - offset));
-                found.insert(end);
+                found.at.extend(inner.at.into_iter().map(|at| at - offset));
+                found.at.insert(end);
             }
             TermNode::Row(parts) => {
                 let mut from = 0;
                 for (part, len) in parts {
                     let to = from + len;
                     if to > start && from < end {
-                        let mut inner = BTreeSet::new();
+                        let mut inner = TermBounds::default();
                         let range = (start.saturating_sub(from), end.min(to) - from);
                         self.bounds(*part, range, depth, &mut inner);
-                        found.extend(inner.into_iter().map(|at| at + from));
-                        found.extend([from.max(start), to.min(end)]);
+                        found.at.extend(inner.at.into_iter().map(|at| at + from));
+                        found.at.extend([from.max(start), to.min(end)]);
                     }
                     from = to;
                 }
             }
         }
     }
+}
+
+/// Where things in a range end and begin, as they are found.
+#[derive(Default)]
+struct TermBounds {
+    at: BTreeSet<u64>,
+    /// The reductions and stripes that were looked into: which bytes, and how deep they lie.
+    of: FxHashSet<(Term, u64, u64, u32)>,
 }
 
 /// How many reductions, kernels and stripes are printed within one another.
@@ -256,9 +266,10 @@ type Bytes = Option<(u64, u64)>;
 impl Printed<'_> {
     /// What some bytes hold: one thing after the other, each by its shares.
     fn contents(&self, out: &mut String, shares: &[Term], range: Bytes, depth: u32) {
-        let mut bounds = BTreeSet::new();
+        let mut found = TermBounds::default();
         let (start, end) = range.unwrap_or((0, u64::MAX));
-        shares.iter().for_each(|share| self.terms.bounds(*share, (start, end), 0, &mut bounds));
+        shares.iter().for_each(|share| self.terms.bounds(*share, (start, end), 0, &mut found));
+        let mut bounds = found.at;
         bounds.insert(start);
         bounds.extend(range.map(|(_, end)| end));
         let bounds: Vec<u64> = bounds.into_iter().collect();
