@@ -98,7 +98,9 @@ pub use crate::spec::noun::window::Window;
 
 use crate::report;
 use crate::search::{Bounds, Detail, Options, search};
-use crate::spec::{Assumption, Check, CheckKind, Expect, Observed, Param, SpecError, SpecSource};
+use crate::spec::{
+    Assumption, Check, CheckKind, Expect, Observed, Param, RANKS_AT_MOST, SpecError, SpecSource,
+};
 
 /// Rank counts for which a program is checked: a number, or several.
 #[derive(Debug, Clone)]
@@ -142,7 +144,8 @@ impl Program {
         let RankCounts(ranks) = ranks.into();
         assert!(!ranks.is_empty(), "give a number of ranks");
         for count in &ranks {
-            assert!((1..=1024).contains(count), "a check cannot run {count} ranks, give between 1 and 1024");
+            let allowed = (1..=RANKS_AT_MOST).contains(count);
+            assert!(allowed, "a check cannot run {count} ranks, give between 1 and {RANKS_AT_MOST}");
         }
         let at = Location::caller();
         let loc = Loc { file: at.file().into(), line: at.line(), column: at.column(), called_at: None };

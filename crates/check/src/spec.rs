@@ -43,6 +43,9 @@ pub use unbounded::{Unbounded, answer, unbounded};
 
 use noun::thread::Body;
 
+/// The most ranks that a check may run.
+pub const RANKS_AT_MOST: u32 = 65_536;
+
 /// A spec file that was read.
 #[derive(Debug, Clone)]
 pub struct Spec {

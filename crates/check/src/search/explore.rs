@@ -392,7 +392,8 @@ impl CompleteRuns {
         drop(complete);
         let steps = machine.steps_total();
         let shown = first.outcomes.values().chain(first.broken.values().map(|(_, _, run)| run));
-        let shown: BTreeSet<StateId> = shown.copied().collect();
+        // No choices lead to the state that a run starts with.
+        let shown: BTreeSet<StateId> = shown.copied().filter(|state| order.depth(*state) > 0).collect();
         let mut choices: FxHashMap<StateId, Vec<Choice>> = FxHashMap::default();
         graph.along_shortest_paths(model, &order, &shown, |id, state| {
             choices.insert(id, state.as_ref().choices());
@@ -466,6 +467,8 @@ struct Settled {
     state: State,
     choices: u32,
     agreed: Arc<SameDecisions>,
+    /// Whether there is no other.
+    only: bool,
 }
 
 /// What ranks decided where all are to decide alike: the values of each place and occurrence, and how often each rank
@@ -493,6 +496,9 @@ impl Settled {
 
 impl Fingerprinted for Settled {
     fn fingerprint(&self) -> u128 {
+        if self.only {
+            return 0;
+        }
         let fingerprint = u128::from(self.state.fingerprint());
         if self.agreed.counts.is_empty() {
             return fingerprint;
@@ -602,6 +608,10 @@ impl Reduced {
 
     /// What stands for a state in which only choices are left.
     fn settled(&self, mut state: State, choices: u32, agreed: Arc<SameDecisions>) -> Settled {
+        // A run without choices is told apart from none: what many ranks know of each other need not be worked out.
+        if choices == 0 && (self.machine.interrupted() || self.machine.choices(&state).is_empty()) {
+            return Settled { state, choices, agreed, only: true };
+        }
         let symmetric = self.machine.source.symmetry() == Symmetry::Interchangeable
             && self.machine.config.edits.is_empty();
         if symmetric && choices > 0 {
@@ -609,7 +619,7 @@ impl Reduced {
             self.machine.canonicalize(&mut state);
         }
         state.seal();
-        Settled { state, choices, agreed }
+        Settled { state, choices, agreed, only: false }
     }
 }
 

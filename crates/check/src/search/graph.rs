@@ -314,6 +314,9 @@ impl StateGraph {
         M: Model,
         M::State: Fingerprinted,
     {
+        if wanted.is_empty() {
+            return;
+        }
         // On the way to some state that is wanted.
         let mut on_the_way: FxHashMap<StateId, Vec<StateId>> = FxHashMap::default();
         let mut known: BTreeSet<StateId> = BTreeSet::from([self.root]);

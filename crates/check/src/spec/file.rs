@@ -24,7 +24,7 @@ use crate::spec::argument::{expected, for_each_leaf, given};
 use crate::spec::compare::comparison_calls;
 use crate::spec::error::{MAX_LENGTH, did_you_mean, unknown, wrong};
 use crate::spec::evaluation::Evaluation;
-use crate::spec::{Assumption, CheckKind, Expect, Observed, Param};
+use crate::spec::{Assumption, CheckKind, Expect, Observed, Param, RANKS_AT_MOST};
 use rankcheck_model::machine::FaultOf;
 use rankcheck_model::{Class, Rule};
 
@@ -189,9 +189,10 @@ fn rank_counts(ranks: Option<Value<'_>>) -> starlark::Result<Vec<u32>> {
     for value in values {
         let count: i64 = i64::unpack_value(value)?
             .ok_or_else(|| expected("ranks", "a number or a list of numbers", value))?;
-        let count = u32::try_from(count).ok().filter(|count| (1..=1024).contains(count));
+        let count = u32::try_from(count).ok().filter(|count| (1..=RANKS_AT_MOST).contains(count));
         let count = count.ok_or_else(|| {
-            wrong(format!("a check cannot run {} ranks", value.to_repr()), "give between 1 and 1024 ranks")
+            let help = format!("give between 1 and {RANKS_AT_MOST} ranks");
+            wrong(format!("a check cannot run {} ranks", value.to_repr()), help)
         })?;
         if counts.contains(&count) {
             return Err(wrong(format!("`ranks` lists {count} twice"), "list every rank count once"));
