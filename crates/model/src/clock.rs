@@ -1,16 +1,18 @@
 //! Happens-before: vector clocks over host threads and streams, shared copy-on-write.
 //!
 //! A clock holds the counts of the actors around its owner beside a shared base, which has those of all. What actors
-//! of one rank do and tell each other is most of what happens, and costs a few additions; only what is learned from
-//! farther away costs a walk through what two bases do not share (`clock/counts.rs`), and after a collective all
-//! members share one base.
+//! of one rank do and tell each other is most of what happens, and costs a few additions. What is learned from farther
+//! away goes into the base. In a small job that is a walk through what two bases do not share (`clock/counts.rs`); in a
+//! large one it is only recorded, and worked out for those who ask (`clock/deferred.rs`).
 //! Not here: which operations order what ([`crate::machine`]).
 
 mod counts;
+mod deferred;
 
 use std::hash::{Hash, Hasher};
 
 use self::counts::Counts;
+use self::deferred::{Deferred, NodeId, PlacedRow};
 
 /// Position of an actor (a host thread or a stream of a rank) in every clock. The actors of a rank stand in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -23,21 +25,68 @@ pub const NEAR: usize = 8;
 type Row = [u32; NEAR];
 
 /// What an actor knows of every actor's progress.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Clock {
-    /// What was learned from others. Of those in `near` it may be behind, and is never ahead.
-    base: Counts,
+    base: FarKnowledge,
     near: Row,
     actor: Actor,
-    /// Bases that this one includes, the one met last at the end: a stream meets that of the thread which launches
-    /// on it again and again.
-    met: [Option<Counts>; 2],
 }
 
-impl Clone for Clock {
-    /// The copy knows as much, and remembers no base that was met: few copies learn anything.
+/// What was learned from others.
+#[derive(Debug)]
+enum FarKnowledge {
+    /// Of the owner's row it may be behind, and is never ahead.
+    Joined {
+        counts: Counts,
+        /// Bases that this one includes, the one met last at the end: a stream meets that of the thread which launches
+        /// on it again and again.
+        met: [Option<Counts>; 2],
+    },
+    /// Of the owner's row it is ahead where somebody far away told of it.
+    Recorded {
+        node: Deferred,
+        /// Nodes that this one includes: the one before it, and two that were met.
+        met: [NodeId; 3],
+    },
+}
+
+impl Clone for FarKnowledge {
     fn clone(&self) -> Self {
-        Self::of(self.base.clone(), self.near, self.actor)
+        match self {
+            // The copy remembers no base that was met: few copies learn anything.
+            Self::Joined { counts, met: _ } => Self::joined(counts.clone()),
+            Self::Recorded { node, met } => Self::Recorded { node: node.clone(), met: *met },
+        }
+    }
+}
+
+impl FarKnowledge {
+    fn joined(counts: Counts) -> Self {
+        Self::Joined { counts, met: [const { None }; 2] }
+    }
+
+    fn recorded(node: Deferred) -> Self {
+        Self::Recorded { node, met: [NodeId::NONE; 3] }
+    }
+
+    /// All counts, which may have to be worked out.
+    fn counts(&self) -> &Counts {
+        match self {
+            Self::Joined { counts, .. } => counts,
+            Self::Recorded { node, .. } => node.counts(),
+        }
+    }
+}
+
+/// Whether a clock that has this node and met those includes what is known at another.
+fn includes((node, met): (&Deferred, &[NodeId; 3]), other: &Deferred) -> bool {
+    node.id() == other.id() || met.contains(&other.id())
+}
+
+/// Remembers a node that was met.
+fn remember(met: &mut [NodeId; 3], other: NodeId) {
+    if !met.contains(&other) {
+        (met[1], met[2]) = (met[2], other);
     }
 }
 
@@ -48,32 +97,50 @@ impl Hash for Clock {
 }
 
 impl Clock {
-    /// A clock that knows nothing, of an actor among `width`.
+    /// A clock that knows nothing, of an actor among `width`. Whether what it and its children learn is recorded, and
+    /// not joined, changes nothing of what they know.
     #[must_use]
-    pub fn new(actor: Actor, width: usize) -> Self {
-        Self::of(Counts::zeros(width), [0; NEAR], actor)
-    }
-
-    fn of(base: Counts, near: Row, actor: Actor) -> Self {
-        Self { base, near, actor, met: [const { None }; 2] }
+    pub fn new(actor: Actor, width: usize, records: bool) -> Self {
+        let nothing = Counts::zeros(width);
+        let base = if records {
+            FarKnowledge::recorded(Deferred::known(nothing))
+        } else {
+            FarKnowledge::joined(nothing)
+        };
+        Self { base, near: [0; NEAR], actor }
     }
 
     /// The same knowledge, held by another actor that has done nothing yet.
     #[must_use]
     pub fn child(&self, actor: Actor) -> Self {
-        let mut child = Self::of(self.base.clone(), self.near, actor);
-        if child.first() != self.first() {
-            child.base.raise(self.first(), &self.near);
-            child.near = *child.base.row(child.first());
+        let (first, mut base) = (self.first(), self.base.clone());
+        let mut child = Self { actor, near: self.near, base: base.clone() };
+        if child.first() == first {
+            return child;
         }
-        child
+        let nothing = self.near == [0; NEAR];
+        match &mut base {
+            FarKnowledge::Joined { counts, .. } => {
+                counts.raise(first, &self.near);
+                child.near = *counts.row(child.first());
+            }
+            FarKnowledge::Recorded { node, .. } if nothing => {
+                child.near = node.row_here(child.first()).copied().unwrap_or_default();
+            }
+            FarKnowledge::Recorded { node, met } => {
+                child.near = node.row_here(child.first()).copied().unwrap_or_default();
+                met[0] = node.id();
+                *node = Deferred::of(vec![node.clone()], vec![(first, self.near)]);
+            }
+        }
+        Self { base, ..child }
     }
 
     /// Of all that is known, wherever it stands.
     fn hashed(&self) -> u64 {
-        let first = self.first();
-        let change = counts::hash(first, &self.near).wrapping_sub(counts::hash(first, self.base.row(first)));
-        self.base.hash().wrapping_add(change)
+        let (first, counts) = (self.first(), self.base.counts());
+        let change = counts::hash(first, &self.row()).wrapping_sub(counts::hash(first, counts.row(first)));
+        counts.hash().wrapping_add(change)
     }
 
     fn index(&self) -> usize {
@@ -83,6 +150,15 @@ impl Clock {
     /// The index of the first of those in `near`.
     fn first(&self) -> usize {
         self.index() / NEAR * NEAR
+    }
+
+    /// All that is known of the owner's row.
+    fn row(&self) -> Row {
+        let mut row = self.near;
+        if let FarKnowledge::Recorded { node, .. } = &self.base {
+            raise(&mut row, node.counts().row(self.first()));
+        }
+        row
     }
 
     /// One more operation of the owner.
@@ -108,53 +184,67 @@ impl Clock {
         self.at(actor.0 as usize)
     }
 
+    fn is_near(&self, at: usize) -> bool {
+        at / NEAR == self.index() / NEAR
+    }
+
     fn at(&self, at: usize) -> u32 {
-        if at / NEAR == self.index() / NEAR { self.near[at % NEAR] } else { self.base.row(at)[at % NEAR] }
+        if self.is_near(at) { self.row()[at % NEAR] } else { self.base.counts().row(at)[at % NEAR] }
     }
 
     /// Whether the operation `epoch` of `actor` happened before whoever holds this clock.
     #[must_use]
     pub fn after(&self, actor: Actor, epoch: u32) -> bool {
-        self.knows(actor) >= epoch
+        let at = actor.0 as usize;
+        let near = self.is_near(at);
+        if near && self.near[at % NEAR] >= epoch {
+            return true;
+        }
+        match &self.base {
+            FarKnowledge::Joined { counts, .. } => !near && counts.row(at)[at % NEAR] >= epoch,
+            FarKnowledge::Recorded { node, .. } => node.reaches(at, epoch),
+        }
     }
 
-    /// Number of operations in the causal past.
+    /// Number of operations in the causal past. In a large job it has to be worked out: only for what is told.
     #[must_use]
     pub fn past(&self) -> u64 {
         let sum = |row: &Row| row.iter().map(|&count| u64::from(count)).sum::<u64>();
-        self.base.sum() - sum(self.base.row(self.first())) + sum(&self.near)
+        let counts = self.base.counts();
+        counts.sum() - sum(counts.row(self.first())) + sum(&self.row())
     }
 
     /// Learns all that `other` knows.
     pub fn join(&mut self, other: &Self) {
-        self.join_base(&other.base);
-        if self.first() == other.first() {
-            raise(&mut self.near, &other.near);
-        } else {
-            self.base.raise(other.first(), &other.near);
-            self.catch_up();
+        let (first, theirs) = (self.first(), other.first());
+        match (&mut self.base, &other.base) {
+            (FarKnowledge::Joined { counts, met }, FarKnowledge::Joined { counts: others, .. }) => {
+                join_counts((counts, met), others);
+                if first == theirs {
+                    raise(&mut self.near, &other.near);
+                } else {
+                    counts.raise(theirs, &other.near);
+                    raise(&mut self.near, counts.row(first));
+                }
+            }
+            (
+                FarKnowledge::Recorded { node, met },
+                FarKnowledge::Recorded { node: others, met: others_met },
+            ) => {
+                let row = (theirs, &other.near);
+                let row = (first != theirs && !knows_row(node, row)).then_some((theirs, other.near));
+                if first == theirs {
+                    raise(&mut self.near, &other.near);
+                } else if let Some(row) = others.row_here(first) {
+                    raise(&mut self.near, row);
+                }
+                record((node, met), (others, others_met), row);
+            }
+            (FarKnowledge::Joined { .. }, FarKnowledge::Recorded { .. })
+            | (FarKnowledge::Recorded { .. }, FarKnowledge::Joined { .. }) => {
+                unreachable!("the clocks of one machine are of one kind")
+            }
         }
-    }
-
-    /// Learns of those in `near` what the base says.
-    fn catch_up(&mut self) {
-        let first = self.first();
-        raise(&mut self.near, self.base.row(first));
-    }
-
-    fn join_base(&mut self, base: &Counts) {
-        if self.base.is(base) {
-            return;
-        }
-        let [earlier, last] = &mut self.met;
-        if last.as_ref().is_some_and(|met| met.is(base)) {
-            return;
-        }
-        if !earlier.as_ref().is_some_and(|met| met.is(base)) {
-            self.base.join(base);
-            *earlier = Some(base.clone());
-        }
-        std::mem::swap(earlier, last);
     }
 
     /// What all of `clocks` know together.
@@ -162,8 +252,8 @@ impl Clock {
     /// # Panics
     /// If there is none: a rendezvous has members.
     #[must_use]
-    pub fn union<'a>(clocks: impl IntoIterator<Item = &'a Self>) -> Knowledge {
-        let mut gathered = Gathered::default();
+    pub fn union<'a>(clocks: impl ExactSizeIterator<Item = &'a Self>) -> Knowledge {
+        let mut gathered = Gathered::of(clocks.len());
         for clock in clocks {
             gathered.add(clock);
         }
@@ -172,8 +262,34 @@ impl Clock {
 
     /// Learns what a rendezvous knows in which this clock took part, and since which it learned nothing.
     pub fn learn(&mut self, knowledge: &Knowledge) {
-        self.base = knowledge.0.clone();
-        self.catch_up();
+        let first = self.first();
+        match (&mut self.base, knowledge) {
+            (FarKnowledge::Joined { counts, .. }, Knowledge(Gained::Joined(gained))) => {
+                *counts = gained.clone();
+                raise(&mut self.near, counts.row(first));
+            }
+            (FarKnowledge::Recorded { node, met }, Knowledge(Gained::Recorded(gained))) => {
+                met[0] = node.id();
+                *node = gained.clone();
+                if let Some(row) = node.row_here(first) {
+                    raise(&mut self.near, row);
+                }
+            }
+            (FarKnowledge::Joined { .. }, Knowledge(Gained::Recorded(_)))
+            | (FarKnowledge::Recorded { .. }, Knowledge(Gained::Joined(_))) => {
+                unreachable!("the clocks of one machine are of one kind")
+            }
+        }
+    }
+
+    /// As [`Clock::learn`], of a rendezvous that also knows what this work was launched with.
+    pub fn learn_launched(&mut self, knowledge: &Knowledge, issue: &Self) {
+        self.learn(knowledge);
+        if let (FarKnowledge::Recorded { met, .. }, FarKnowledge::Recorded { node, .. }) =
+            (&mut self.base, &issue.base)
+        {
+            remember(met, node.id());
+        }
     }
 
     /// Whether actors may be renumbered without changing what is known of them: what everybody knows of
@@ -190,13 +306,67 @@ impl Clock {
         for (old, new) in to.iter().enumerate() {
             moved[*new as usize] = self.at(old);
         }
-        let mut base = Counts::zeros(to.len());
+        let mut counts = Counts::zeros(to.len());
         let (rows, _) = moved.as_chunks();
-        base.raise_all((0..).step_by(NEAR).zip(rows));
+        counts.raise_all((0..).step_by(NEAR).zip(rows));
         let actor = Actor(to[self.index()]);
-        let near = *base.row(actor.0 as usize);
-        Self::of(base, near, actor)
+        let near = *counts.row(actor.0 as usize);
+        let base = match self.base {
+            FarKnowledge::Joined { .. } => FarKnowledge::joined(counts),
+            FarKnowledge::Recorded { .. } => FarKnowledge::recorded(Deferred::known(counts)),
+        };
+        Self { base, near, actor }
     }
+}
+
+fn join_counts((counts, met): (&mut Counts, &mut [Option<Counts>; 2]), others: &Counts) {
+    if counts.is(others) {
+        return;
+    }
+    let [earlier, last] = met;
+    if last.as_ref().is_some_and(|met| met.is(others)) {
+        return;
+    }
+    if !earlier.as_ref().is_some_and(|met| met.is(others)) {
+        counts.join(others);
+        *earlier = Some(others.clone());
+    }
+    std::mem::swap(earlier, last);
+}
+
+/// Whether a row was learned at this node already.
+fn knows_row(node: &Deferred, (first, row): (usize, &Row)) -> bool {
+    node.row_here(first).is_some_and(|known| known.iter().zip(row).all(|(known, count)| known >= count))
+}
+
+/// Records that what is known at another node is learned, with a row.
+fn record(
+    (node, met): (&mut Deferred, &mut [NodeId; 3]),
+    (others, others_met): (&Deferred, &[NodeId; 3]),
+    row: Option<PlacedRow>,
+) {
+    let rows = row.into_iter().collect();
+    if includes((node, met), others) {
+        if row.is_some() {
+            met[0] = node.id();
+            *node = Deferred::of(vec![node.clone()], rows);
+        }
+        return;
+    }
+    let own = node.id();
+    if others_met.contains(&own) {
+        *met = *others_met;
+        if row.is_none() {
+            *node = others.clone();
+            return;
+        }
+        remember(met, own);
+        *node = Deferred::of(vec![others.clone()], rows);
+    } else {
+        *node = Deferred::of(vec![node.clone(), others.clone()], rows);
+        met[0] = own;
+    }
+    remember(met, others.id());
 }
 
 /// Makes each count so large at least.
@@ -208,32 +378,92 @@ fn raise(row: &mut Row, to: &Row) {
 
 /// The joint knowledge of the members of a rendezvous.
 #[derive(Debug, Clone)]
-pub struct Knowledge(Counts);
+pub struct Knowledge(Gained);
+
+#[derive(Debug, Clone)]
+enum Gained {
+    Joined(Counts),
+    Recorded(Deferred),
+}
 
 /// Joint knowledge as it comes together, member by member.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Gathered {
-    counts: Option<Counts>,
-    /// The bases that came last: after a collective its members' streams share one, and before it their threads
-    /// share another. A look among few spares looking into them.
-    met: [Option<Counts>; 4],
-    next: usize,
+    bases: Bases,
     /// What members did and those around them, by the index of the first.
-    rows: Vec<(usize, Row)>,
+    rows: Vec<PlacedRow>,
+}
+
+/// The bases of those who were added.
+#[derive(Debug)]
+enum Bases {
+    Nobody,
+    Joined {
+        counts: Counts,
+        /// The bases that came last: after a collective its members' streams share one, and before it their threads
+        /// share another. A look among few spares looking into them.
+        met: [Option<Counts>; 4],
+        next: usize,
+    },
+    Recorded(Vec<Deferred>),
 }
 
 impl Gathered {
+    /// Of so many members, of which none was added yet.
+    #[must_use]
+    pub fn of(members: usize) -> Self {
+        Self { bases: Bases::Nobody, rows: Vec::with_capacity(members) }
+    }
+
     /// Gathers what one more member knows.
     pub fn add(&mut self, clock: &Clock) {
-        let counts = self.counts.get_or_insert_with(|| clock.base.clone());
-        if !self.met.iter().flatten().any(|base| base.is(&clock.base)) {
-            counts.join(&clock.base);
-            self.met[self.next] = Some(clock.base.clone());
-            self.next = (self.next + 1) % self.met.len();
+        match (&mut self.bases, &clock.base) {
+            (Bases::Nobody, FarKnowledge::Joined { counts, .. }) => {
+                let met = [Some(counts.clone()), None, None, None];
+                self.bases = Bases::Joined { counts: counts.clone(), met, next: 1 };
+            }
+            (Bases::Joined { counts, met, next }, FarKnowledge::Joined { counts: base, .. }) => {
+                if !met.iter().flatten().any(|met| met.is(base)) {
+                    counts.join(base);
+                    met[*next] = Some(base.clone());
+                    *next = (*next + 1) % met.len();
+                }
+            }
+            (Bases::Nobody, FarKnowledge::Recorded { node, .. }) => {
+                let mut nodes = Vec::with_capacity(self.rows.capacity());
+                nodes.push(node.clone());
+                self.bases = Bases::Recorded(nodes);
+            }
+            (Bases::Recorded(nodes), FarKnowledge::Recorded { node, .. }) => {
+                if !nodes.iter().rev().take(4).any(|known| known.id() == node.id()) {
+                    nodes.push(node.clone());
+                }
+            }
+            (Bases::Joined { .. }, FarKnowledge::Recorded { .. })
+            | (Bases::Recorded(_), FarKnowledge::Joined { .. }) => {
+                unreachable!("the clocks of one machine are of one kind")
+            }
         }
+        self.add_row(clock);
+    }
+
+    fn add_row(&mut self, clock: &Clock) {
         match self.rows.last_mut() {
             Some((first, row)) if *first == clock.first() => raise(row, &clock.near),
             Some(_) | None => self.rows.push((clock.first(), clock.near)),
+        }
+    }
+
+    /// Gathers what a member's stream knows, and what its work was launched with.
+    pub fn add_launched(&mut self, stream: &Clock, issue: &Clock) {
+        self.add(stream);
+        match (&stream.base, &issue.base) {
+            (FarKnowledge::Recorded { node, met }, FarKnowledge::Recorded { node: launched, .. })
+                if includes((node, met), launched) =>
+            {
+                self.add_row(issue);
+            }
+            (FarKnowledge::Joined { .. } | FarKnowledge::Recorded { .. }, _) => self.add(issue),
         }
     }
 
@@ -243,10 +473,15 @@ impl Gathered {
     /// If nobody was added: a rendezvous has members.
     #[must_use]
     pub fn knowledge(mut self) -> Knowledge {
-        let mut counts = self.counts.expect("a rendezvous has members");
-        self.rows.sort_unstable_by_key(|(first, _)| *first);
-        counts.raise_all(self.rows.iter().map(|(first, row)| (*first, row)));
-        Knowledge(counts)
+        Knowledge(match self.bases {
+            Bases::Nobody => panic!("a rendezvous has members"),
+            Bases::Joined { mut counts, .. } => {
+                self.rows.sort_unstable_by_key(|(first, _)| *first);
+                counts.raise_all(self.rows.iter().map(|(first, row)| (*first, row)));
+                Gained::Joined(counts)
+            }
+            Bases::Recorded(nodes) => Gained::Recorded(Deferred::of(nodes, self.rows)),
+        })
     }
 }
 
@@ -282,7 +517,7 @@ mod tests {
     }
 
     fn meet(clocks: &mut [Known], members: &[usize], others: &[Known]) {
-        let (mut gathered, mut all) = (Gathered::default(), vec![0; clocks.len()]);
+        let (mut gathered, mut all) = (Gathered::of(members.len()), vec![0; clocks.len()]);
         let there: Vec<&Known> = members.iter().map(|&member| &clocks[member]).chain(others).collect();
         for (clock, plain) in there {
             gathered.add(clock);
@@ -313,10 +548,19 @@ mod tests {
 
     #[test]
     fn a_clock_knows_what_a_list_does() {
+        knows_what_a_list_does(false);
+    }
+
+    #[test]
+    fn a_clock_that_records_knows_what_a_list_does() {
+        knows_what_a_list_does(true);
+    }
+
+    fn knows_what_a_list_does(records: bool) {
         let random = &mut Random(1);
         for (ranks, per_rank) in [(1, 2), (3, 2), (5, 4), (4, 5), (3, 8), (7, 6), (2, 16), (70, 4), (3, 32)] {
             let width = ranks * per_rank;
-            let nothing = Clock::new(Actor(0), width);
+            let nothing = Clock::new(Actor(0), width, records);
             let mut clocks: Vec<Known> =
                 (0..width).map(|at| (nothing.child(actor(at)), vec![0; width])).collect();
             // What streams and events keep of others.
@@ -355,10 +599,19 @@ mod tests {
                     kept[0] = (nothing.clone(), vec![0; width]);
                     renumber(&mut clocks, per_rank, (random.below(ranks), random.below(ranks)));
                 }
+                for (clock, plain) in [&clocks[at], &clocks[other]] {
+                    assert_eq!(clock.epoch(), plain[clock.index()]);
+                }
                 for (clock, plain) in [&clocks[at], &clocks[other], &kept[one.min(kept.len() - 1)]] {
+                    let who = random.below(width);
+                    assert!(clock.after(actor(who), plain[who]), "{ranks} {per_rank}");
+                    // What is recorded is worked out for these questions, and then recorded no more.
+                    if records && random.below(8) > 0 {
+                        continue;
+                    }
+                    assert!(!clock.after(actor(who), plain[who] + 1), "{ranks} {per_rank}");
                     assert!((0..width).all(|at| clock.knows(actor(at)) == plain[at]), "{ranks} {per_rank}");
                     assert_eq!(clock.past(), plain.iter().map(|&count| u64::from(count)).sum::<u64>());
-                    assert_eq!(clock.epoch(), plain[clock.index()]);
                     assert_eq!(clock.hashed(), counts::hash(0, plain));
                 }
             }

@@ -78,10 +78,14 @@ impl Notes {
 
 impl Machine {
     /// Notes that a lane takes a step. Its clock has ticked for it, and learned nothing by it yet.
+    #[inline]
     pub(crate) fn note(&self, moment: Moment, clock: &Clock) {
-        if !self.config.explain.tells_steps() {
-            return;
+        if self.config.explain.tells_steps() {
+            self.note_step(moment, clock);
         }
+    }
+
+    fn note_step(&self, moment: Moment, clock: &Clock) {
         let mut notes = locked(&self.notes);
         let step = notes.steps.len();
         match moment.lane {

@@ -25,6 +25,7 @@ pub mod history;
 pub mod host;
 pub(crate) mod judge;
 pub mod machine;
+pub mod members;
 pub(crate) mod noun;
 pub mod number;
 pub mod op;

@@ -30,6 +30,7 @@ use crate::clock::{Actor, Clock};
 use crate::edit::Edits;
 use crate::history::Notes;
 use crate::judge::finding::{About, Finding, FindingKey, OpRef, Rule};
+use crate::members::MemberLists;
 use crate::platform::Platform;
 use crate::program::{Answer, Block, Loc, Source, SourceError};
 use crate::rank::{Rank, Thread, ThreadStart, Token};
@@ -143,6 +144,9 @@ pub struct Config {
     pub actors_per_rank: u32,
     /// Operations after which a run without choices is given up.
     pub steps_at_most: u64,
+    /// From so many ranks on, what ranks learn of each other is recorded and worked out for who asks: others only for
+    /// testing.
+    pub joins_recorded_from: u32,
 }
 
 impl Config {
@@ -168,6 +172,7 @@ impl Config {
             edits: Edits::default(),
             actors_per_rank: 2,
             steps_at_most: 1_000_000_000,
+            joins_recorded_from: 48,
         }
     }
 }
@@ -228,6 +233,7 @@ pub struct Machine {
     /// How it is run.
     pub config: Config,
     pub(crate) comms: RwLock<(Vec<CommInfo>, FxHashMap<CommInfo, CommId>)>,
+    pub(crate) member_lists: MemberLists,
     pub(crate) terms: Mutex<Terms>,
     /// Streams and events of graphs, by graph and by the name they were captured under.
     pub(crate) inner: Mutex<Vec<(Token, Token)>>,
@@ -295,10 +301,12 @@ impl Machine {
     #[must_use]
     pub fn new(source: Arc<dyn Source>, config: Config) -> Self {
         let width = (config.ranks * config.actors_per_rank) as usize;
+        let nothing = Clock::new(Actor(0), width, config.ranks >= config.joins_recorded_from);
         Self {
             source,
             config,
             comms: RwLock::default(),
+            member_lists: MemberLists::default(),
             terms: Mutex::default(),
             inner: Mutex::default(),
             pending: Mutex::default(),
@@ -309,7 +317,7 @@ impl Machine {
             notes: Mutex::default(),
             memory_notes: Mutex::default(),
             steps: AtomicU64::new(0),
-            nothing: Clock::new(Actor(0), width),
+            nothing,
         }
     }
 

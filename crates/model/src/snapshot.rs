@@ -150,10 +150,11 @@ impl WrongContent {
 
 impl Machine {
     /// Notes what memory looks like before another step is taken.
-    pub(crate) fn note_memory(&self, state: &State) {
+    pub(crate) fn note_memory(&self, state: &mut State) {
         if self.config.explain == Explain::Memory {
-            let steps = locked(&self.notes).steps_so_far();
-            self.look(&mut locked(&self.memory_notes), state, steps);
+            // A copy is kept.
+            state.share();
+            self.look(state);
         }
     }
 
@@ -186,11 +187,15 @@ impl Machine {
     /// Returns how memory changed in the run that ends in this state, with [`Explain::Memory`]; in the order of the steps.
     #[must_use]
     pub fn memory_changes(&self, state: &State) -> Vec<MemoryChange> {
-        self.note_memory(state);
+        if self.config.explain == Explain::Memory {
+            self.look(state);
+        }
         std::mem::take(&mut locked(&self.memory_notes).changes)
     }
 
-    fn look(&self, notes: &mut MemoryNotes, state: &State, steps: usize) {
+    fn look(&self, state: &State) {
+        let steps = locked(&self.notes).steps_so_far();
+        let notes = &mut *locked(&self.memory_notes);
         if notes.changes.len() >= CHANGES_AT_MOST {
             return;
         }

@@ -34,6 +34,10 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+mod part;
+
+use self::part::StatePart;
+
 /// A table, as its noun reaches it in the whole that it is part of. What a table holds is its noun's own.
 pub(crate) trait Table<In> {
     fn of(whole: &In) -> &Self;
@@ -127,7 +131,7 @@ struct Hashes {
 /// A state of the whole job.
 #[derive(Debug, Clone)]
 pub struct State {
-    ranks: Vec<Arc<RankState>>,
+    ranks: Vec<StatePart<RankState>>,
     /// Hashes of each rank, empty where the rank changed since they were taken.
     hashes: Vec<Hashes>,
     shared: Arc<Shared>,
@@ -161,7 +165,7 @@ impl State {
     /// So many ranks of which nothing is known.
     pub(crate) fn new(ranks: u32) -> Self {
         Self {
-            ranks: (0..ranks).map(|_| Arc::default()).collect(),
+            ranks: (0..ranks).map(|_| StatePart::default()).collect(),
             hashes: vec![Hashes::default(); ranks as usize],
             shared: Arc::default(),
             shared_hash: 0,
@@ -182,7 +186,7 @@ impl State {
 
     /// Whether a rank was not written since one of the two was a copy of the other.
     pub(crate) fn has_same_rank(&self, other: &Self, rank: Rank) -> bool {
-        Arc::ptr_eq(&self.ranks[rank.at()], &other.ranks[rank.at()])
+        self.ranks[rank.at()].is(&other.ranks[rank.at()])
     }
 
     /// Whether what all ranks share was not written since one of the two was a copy of the other.
@@ -203,7 +207,7 @@ impl State {
 
     pub(crate) fn rank_mut(&mut self, rank: Rank) -> &mut RankState {
         self.hashes[rank.at()] = Hashes::default();
-        Arc::make_mut(&mut self.ranks[rank.at()])
+        self.ranks[rank.at()].own()
     }
 
     pub(crate) fn shared_mut(&mut self) -> &mut Shared {
@@ -217,8 +221,14 @@ impl State {
         &self.findings
     }
 
+    /// Lets copies share all that is here.
+    pub(crate) fn share(&mut self) {
+        self.ranks.iter_mut().for_each(StatePart::share);
+    }
+
     /// Brings the cached hashes up to date.
     pub fn seal(&mut self) {
+        self.share();
         for (hash, rank) in self.hashes.iter_mut().zip(&self.ranks) {
             hash.whole.get_or_insert_with(|| hash_of(&**rank));
         }
@@ -289,20 +299,22 @@ impl State {
             original,
             steps: _,
         } = self;
-        let before = (0..).map(Rank).zip(ranks.clone()).zip(hashes.clone()).zip(original.to_vec());
+        let before = (0..).map(Rank).zip(std::mem::take(ranks)).zip(hashes.clone()).zip(original.to_vec());
         let mut numbers = original.to_vec();
+        let mut moved: Vec<Option<StatePart<RankState>>> = vec![None; numbers.len()];
         for (((old, mut rank), known), number) in before {
             let new = by.rank(old);
             numbers[new.at()] = number;
             // What a rank knows of others, and what its memory holds of them, may be alike for all.
             if new != old || !rank.stays(by) {
-                rank.renumber(by);
-                ranks[new.at()] = rank;
+                rank.own().renumber(by);
                 // What a rank looks like on its own does not depend on its number.
                 hashes[new.at()] = Hashes { whole: None, ..known };
             }
+            moved[new.at()] = Some(rank);
             by.let_go();
         }
+        *ranks = moved.into_iter().map(|rank| rank.expect("every rank has a new number")).collect();
         *original = numbers.into();
         *shared_stale = true;
         shared.renumber(by);

@@ -37,13 +37,24 @@ struct WaitNode {
     /// What it waits on; none where it waits for streams or threads of its own rank, whatever these wait on.
     about: Option<About>,
     op: OpRef,
-    past: u64,
     /// Nodes it waits for.
     waits_for: Vec<usize>,
     /// A rank that will never come.
     never: Option<Rank>,
     /// Nothing is to be found: a finding has been made where it got stuck, or the launcher ends it with its job.
     explained: bool,
+}
+
+impl WaitNode {
+    /// Number of operations before the one that waits. Seldom asked for, and in a large job worked out then.
+    fn past(&self, state: &State) -> u64 {
+        match self.who {
+            Who::Thread(rank, thread) => state.rank(rank).thread(thread).clock().past(),
+            Who::Stream(rank, stream) => {
+                state.rank(rank).stream(stream).head().map_or(0, |head| head.issue.past())
+            }
+        }
+    }
 }
 
 /// For whom a host thread waits whose operation cannot run.
@@ -155,7 +166,7 @@ impl Machine {
                 // What it is about comes before who: the name of a deadlock does not depend on the ranks' numbers.
                 .min_by_key(|n| {
                     let node = &nodes[**n];
-                    (node.about.is_none(), node.rule, node.past, node.about, node.op)
+                    (node.about.is_none(), node.rule, node.past(state), node.about, node.op)
                 })
                 .expect("a component has nodes");
             self.report_deadlock(state, &nodes, &component, *first);
@@ -246,7 +257,6 @@ impl Machine {
                     rule,
                     about,
                     op: self.here(state, rank, t).blocked_op(),
-                    past: thread.clock().past(),
                     waits_for: Vec::new(),
                     never: None,
                     // Of what is not known nothing is found.
@@ -270,7 +280,6 @@ impl Machine {
                     rule,
                     about,
                     op,
-                    past: head.issue.past(),
                     waits_for: Vec::new(),
                     never: None,
                     explained: stream.is_hung(),
@@ -545,7 +554,7 @@ impl Machine {
             self.report_captured(state, node, graph, launch);
             return;
         }
-        let (rule, past) = (node.rule, node.past);
+        let (rule, past) = (node.rule, node.past(state));
         // The sentence names streams, which the state knows: it is made before the state is changed.
         let told = self.config.explain != Explain::No;
         if component.len() > 1 {
@@ -574,7 +583,7 @@ impl Machine {
     fn report_captured(&self, state: &mut State, node: &WaitNode, graph: Token, launch: OpRef) {
         let about = node.about.unwrap_or(About::Rank(node.op.rank));
         let op = node.op;
-        self.find(state, Rule::Graph4, about, &[op, launch], node.past, || {
+        self.find(state, Rule::Graph4, about, &[op, launch], node.past(state), || {
             format!(
                 "rank {} waits in the destruction of {} ({}) for {}, which captured a collective of it ({}) and \
                  is not destroyed",

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use crate::host::value::Value;
 use crate::machine::Machine;
+use crate::members::MemberList;
 use crate::noun::rendezvous::Rendezvous;
 use crate::noun::thread::Next;
 use crate::order::dependence::{Access, Object};
@@ -88,7 +89,7 @@ impl Verb for BarrierOp {
 /// How often a rank entered host barriers and agreements, by their members.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Barriers {
-    entered: Rows<Arc<[Rank]>, u32>,
+    entered: Rows<MemberList, u32>,
 }
 
 walk!(struct Barriers { entered: hashed fixed });
@@ -123,13 +124,14 @@ impl Machine {
 impl Cx<'_> {
     pub(crate) fn host(&mut self, members: &Arc<[Rank]>) {
         self.access(Object::HOSTS, Access::Write);
+        let members = self.m.member_lists.get(members);
         let r = self.me_mut();
         if r.costs().steady {
             r.costs_mut().barriers += 1;
         }
-        let entered = Barriers::of_mut(r).entered.get_or_insert_with(members, || 0);
+        let entered = Barriers::of_mut(r).entered.get_or_insert_with(&members, || 0);
         *entered += 1;
         let nth = *entered - 1;
-        self.arrive(Rendezvous::Host(Arc::clone(members), nth));
+        self.arrive(Rendezvous::Host(members, nth));
     }
 }

@@ -224,14 +224,13 @@ pub(super) const UNKNOWN_DTYPE: &str = "an element type that NCCL does not know"
 impl Machine {
     /// What NCCL answers with an error before it looks at anything else (`v2.28.9:argcheck.cc`).
     fn invalid_argument(&self, comm: CommId, call: &Collective) -> Option<String> {
-        let members = self.members(comm).len();
-        match call.kind.root() {
+        if let Root::From(root) | Root::To(root) = call.kind.root() {
+            let members = self.members(comm).len();
             // A recorded call that failed is not there, and a root may not be known.
-            Root::From(root) | Root::To(root) if root as usize >= members && !self.source.hides_order() => {
+            if root as usize >= members && !self.source.hides_order() {
                 let (root, last) = (root.cast_signed(), members - 1);
                 return Some(format!("root {root}, and {} has ranks 0 to {last}", self.comm_name(comm)));
             }
-            Root::None | Root::From(_) | Root::To(_) => {}
         }
         if call.dtype == Dtype::Invalid {
             return Some(UNKNOWN_DTYPE.to_owned());
@@ -339,12 +338,14 @@ impl Cx<'_> {
             return;
         };
         let call = Call::from(call);
-        let given = self.here().own_picks();
-        let decided = m.decide_hand_over(self.here(), (comm, &call), &mut NondetValues { given: &given });
-        if let Ok(Some(holds_all)) = decided {
-            self.state.decide_transit(Some(holds_all), None);
-            // Decided for good: the launch may have to meet other ranks, and then comes here again.
-            self.this_mut().forget_picks();
+        if m.config.in_flight == InFlight::OfPlatform {
+            let given = self.here().own_picks();
+            let decided = m.decide_hand_over(self.here(), (comm, &call), &mut NondetValues { given: &given });
+            if let Ok(Some(holds_all)) = decided {
+                self.state.decide_transit(Some(holds_all), None);
+                // Decided for good: the launch may have to meet other ranks, and then comes here again.
+                self.this_mut().forget_picks();
+            }
         }
         let (send_bytes, recv_bytes) = Launch::needs(
             &call,
@@ -368,6 +369,7 @@ impl Cx<'_> {
         let launch = Launch {
             call,
             comm,
+            family: self.me().family(comm),
             nth: 0,
             written: 0,
             sequence: 0,
@@ -420,7 +422,8 @@ impl Cx<'_> {
         self.access(Object::memory(buffer.memory), Access::Read);
         self.judge_extent(operand, op);
         if buffer.through.is_some() {
-            m.judge_closed(self.state, rank, &buffer, op, self.here().past());
+            let clock = self.this().clock().clone();
+            m.judge_closed(self.state, rank, &buffer, op, &clock);
         } else {
             self.judge_freed(&buffer, op);
         }
@@ -449,8 +452,8 @@ impl Cx<'_> {
         let (m, rank) = (self.m, self.rank);
         let r = self.me();
         let gone = r.is_gone(buffer.memory);
-        let past = self.here().past();
         if gone || buffer.block.is_some_and(|block| !r.is_live(block)) {
+            let past = self.here().past();
             m.find(self.state, Rule::Mem1, About::Memory(rank, buffer.memory), &[op], past, || {
                 format!("rank {} uses {} after freeing it ({})", rank.0, m.buffer_name(buffer), m.at(&op))
             });
@@ -483,11 +486,11 @@ impl Cx<'_> {
     pub(crate) fn enqueue_launch(&mut self, launch: Launch) {
         self.judge_windows_of(&launch);
         let stream = launch.call.stream;
-        self.issue_launch((launch, stream), None);
+        self.issue_launch(launch, stream, None);
     }
 
     /// Numbers a launch among those of the rank and of the communicator, unless it is only recorded.
-    pub(crate) fn issue_launch(&mut self, (mut launch, stream): (Launch, Token), replay: Option<OpRef>) {
+    pub(crate) fn issue_launch(&mut self, mut launch: Launch, stream: Token, replay: Option<OpRef>) {
         let (m, rank) = (self.m, self.rank);
         let op = launch.op;
         let issue = self.this().clock().clone();
@@ -515,7 +518,7 @@ impl Cx<'_> {
         if (launch.send_window, launch.recv_window) == (None, None) {
             return;
         }
-        let past = self.here().past();
+        let clock = self.this().clock().clone();
         let members = self.state.rank(rank).comm(launch.comm).expect("a launch has a communicator").size();
         let counting = m.counting(rank, launch.comm, launch.call.kind);
         let (send_bytes, recv_bytes) = Launch::needs(&launch.call, members, counting);
@@ -533,7 +536,7 @@ impl Cx<'_> {
             }
             let ops = [launch.op, window_op];
             if stale {
-                m.find(self.state, Rule::Win12, About::Window(launch.comm, nth), &ops, past, || {
+                m.find(self.state, Rule::Win12, About::Window(launch.comm, nth), &ops, clock.past(), || {
                     format!(
                         "rank {} runs {} on {} through window #{nth} of {}, registered at {} for memory that \
                          was freed: the address came back, the window did not",
@@ -546,7 +549,7 @@ impl Cx<'_> {
                 });
             }
             if offset + needed > window_len {
-                m.find(self.state, Rule::Win10, About::Window(launch.comm, nth), &ops, past, || {
+                m.find(self.state, Rule::Win10, About::Window(launch.comm, nth), &ops, clock.past(), || {
                     format!(
                         "rank {} runs {} on {} past the end of window #{nth} of {} ({})",
                         rank.0,

@@ -15,6 +15,7 @@ use crate::judge::deadlock::Awaits;
 use crate::machine::{ConcurrentCalls, Kind};
 use crate::noun::pool::Plan;
 use crate::op::{Op, Show, Verb, WindowFlags, WindowOp};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -333,12 +334,6 @@ impl CommState {
         }
     }
 
-    /// A launch is over on a stream that now knows this.
-    pub(crate) fn completes(&mut self, clock: &Clock) {
-        self.completed.retain(|earlier| earlier.actor() != clock.actor());
-        self.completed.push(clock.clone());
-    }
-
     /// Returns the number of members.
     pub(crate) fn size(&self) -> usize {
         self.size
@@ -451,6 +446,17 @@ impl RankState {
         Comms::of_mut(self).states.get_mut(&comm).expect("a rank uses only communicators that it entered")
     }
 
+    /// A launch on a communicator is over on a stream, with what it knows now.
+    pub(crate) fn completes_launch(&mut self, comm: CommId, stream: usize) {
+        let mut completed = std::mem::take(&mut self.comm_mut(comm).completed);
+        let clock = self.stream(stream).clock();
+        match completed.iter_mut().find(|earlier| earlier.actor() == clock.actor()) {
+            Some(earlier) => earlier.clone_from(clock),
+            None => completed.push(clock.clone()),
+        }
+        self.comm_mut(comm).completed = completed;
+    }
+
     /// The communicators that the rank entered.
     pub(crate) fn comms(&self) -> impl Iterator<Item = (CommId, &CommState)> {
         Comms::of(self).states.iter().map(|(comm, state)| (*comm, state))
@@ -523,15 +529,25 @@ impl Machine {
             Setup::Split { color, .. } => color.filter(|color| *color != NO_COLOR),
             Setup::Register { .. } => None,
         };
+        let mut of_color: BTreeMap<i64, Vec<Rank>> = BTreeMap::new();
+        for ((rank, _), event) in here.iter().zip(events) {
+            if let Some(color) = color(event) {
+                of_color.entry(color).or_default().push(*rank);
+            }
+        }
+        let of_color: BTreeMap<i64, Arc<[Rank]>> =
+            of_color.into_iter().map(|(color, members)| (color, members.into())).collect();
+        let mut children_of: BTreeMap<(Token, i64), CommId> = BTreeMap::new();
         for ((rank, thread), event) in here.iter().zip(events) {
             let Setup::Split { name, .. } = event else { unreachable!("all are splits") };
             let Some(mine) = color(event) else {
                 self.cx(state, *rank, *thread).done(&[Value::Null]);
                 continue;
             };
-            let members =
-                here.iter().zip(events).filter(|(_, e)| color(e) == Some(mine)).map(|(h, _)| h.0).collect();
-            let child = self.comm_id(CommInfo { name: *name, nth, parent: Some(comm), members });
+            let child = *children_of.entry((*name, mine)).or_insert_with(|| {
+                let members = Arc::clone(&of_color[&mine]);
+                self.comm_id(CommInfo { name: *name, nth, parent: Some(comm), members })
+            });
             let children = state.rank(*rank).comm(comm).map_or(Resources::Own, |parent| parent.children);
             let family = match children {
                 Resources::Own => child,
@@ -579,6 +595,10 @@ impl Cx<'_> {
     /// A call of the thread on a communicator. No other thread may make one at the same time, on this communicator or
     /// on another that uses its channels.
     pub(crate) fn call_on(&mut self, comm: CommId) {
+        // One thread contends with nobody.
+        if self.me().threads().len() < 2 {
+            return;
+        }
         let (m, rank) = (self.m, self.rank);
         for object in m.comm_objects(self.state, rank, comm) {
             self.access(object, Access::Call);
@@ -624,7 +644,8 @@ impl Cx<'_> {
 
     pub(crate) fn comm_init(&mut self, name: Token, members: &Arc<[Rank]>) {
         let (m, rank, op) = (self.m, self.rank, self.op);
-        if !members.contains(&rank) {
+        let members = m.member_lists.get(members);
+        if !members.has(rank) {
             let past = self.here().past();
             m.find(self.state, Rule::Comm2, About::Named(name), &[op], past, || {
                 format!("rank {} inits {} without being a member ({})", rank.0, m.name(name), m.at(&op))
@@ -645,7 +666,7 @@ impl Cx<'_> {
             return;
         }
         self.promise_address(&mut nondet);
-        self.arrive(Rendezvous::Init(name, nth, Arc::clone(members)));
+        self.arrive(Rendezvous::Init(name, nth, members));
     }
 
     /// The communicator of an operand, if this rank may use it.
@@ -667,8 +688,8 @@ impl Cx<'_> {
     fn not_destroyed(&mut self, comm: &Operand) -> Option<(CommId, Life)> {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let value = Machine::value(self.state, rank, comm);
-        let past = self.here().past();
         let Value::Comm(comm) = value else {
+            let past = self.here().past();
             m.find(self.state, Rule::Comm2, About::Rank(rank), &[op], past, || {
                 format!("rank {} uses a communicator that is null ({})", rank.0, m.at(&op))
             });
@@ -684,6 +705,7 @@ impl Cx<'_> {
         let about = About::Comm(comm);
         let unordered = self.state.findings.keys().any(|key| key.rule == Rule::Comm4 && key.about == about);
         if !unordered {
+            let past = self.here().past();
             m.find(self.state, Rule::Comm2, about, &[op], past, || {
                 let why = if life.is_some() { " after destroying it" } else { ", which it never entered" };
                 format!("rank {} uses {}{why} ({})", rank.0, m.comm_name(comm), m.at(&op))

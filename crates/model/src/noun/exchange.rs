@@ -17,6 +17,7 @@ use std::sync::Arc;
 use crate::host::value::{Buffer, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
+use crate::members::MemberList;
 use crate::noun::ipc::INVALID_VALUE;
 use crate::noun::rendezvous::Rendezvous;
 use crate::noun::thread::Next;
@@ -102,19 +103,13 @@ struct Brought {
 /// How often a rank entered exchanges, by their members.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Exchanges {
-    entered: Rows<Arc<[Rank]>, u32>,
+    entered: Rows<MemberList, u32>,
 }
 
 walk!(struct Exchanges { entered: hashed fixed });
 
 impl Machine {
-    pub(crate) fn exchange_meet(
-        &self,
-        state: &mut State,
-        members: &Arc<[Rank]>,
-        nth: u32,
-        here: &[(Rank, u32)],
-    ) {
+    pub(crate) fn exchange_meet(&self, state: &mut State, members: &[Rank], nth: u32, here: &[(Rank, u32)]) {
         let brought: Vec<Brought> =
             here.iter().map(|(rank, thread)| self.cx(state, *rank, *thread).brought()).collect();
         let fails = brought.iter().any(|b| b.buffer.is_none()) | self.judge_exchange(state, &brought, nth);
@@ -219,11 +214,12 @@ impl Machine {
 impl Cx<'_> {
     pub(crate) fn exchange(&mut self, members: &Arc<[Rank]>) {
         self.access(Object::HOSTS, Access::Write);
+        let members = self.m.member_lists.get(members);
         let r = self.me_mut();
-        let entered = Exchanges::of_mut(r).entered.get_or_insert_with(members, || 0);
+        let entered = Exchanges::of_mut(r).entered.get_or_insert_with(&members, || 0);
         *entered += 1;
         let nth = *entered - 1;
-        self.arrive(Rendezvous::Exchange(Arc::clone(members), nth));
+        self.arrive(Rendezvous::Exchange(members, nth));
     }
 
     fn brought(&mut self) -> Brought {

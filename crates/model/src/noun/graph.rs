@@ -650,7 +650,7 @@ impl Cx<'_> {
                     let comm = captured.comm;
                     let before = *launched.entry(comm).or_insert_with(|| m.launched(self.state, rank, comm));
                     let launch = Launch { written: before + captured.written, ..Launch::clone(captured) };
-                    self.issue_launch((launch, on), Some(op));
+                    self.issue_launch(launch, on, Some(op));
                 }
                 // It was recorded on each of its streams, and is one launch.
                 Work::Transfers(captured) => {
@@ -704,8 +704,8 @@ impl Cx<'_> {
     fn judge_captured(&mut self, (name, graph, buffer): (Token, &Graph, &Buffer), ops: [OpRef; 2]) {
         let (m, rank) = (self.m, self.rank);
         if buffer.through.is_some() {
-            let past = self.here().past();
-            m.judge_closed(self.state, rank, buffer, ops[0], past);
+            let clock = self.this().clock().clone();
+            m.judge_closed(self.state, rank, buffer, ops[0], &clock);
             return;
         }
         let r = self.me();
@@ -750,13 +750,13 @@ impl Cx<'_> {
 
     fn judge_captured_windows(&mut self, (name, launch): (Token, &Launch), op: OpRef) {
         let (m, rank) = (self.m, self.rank);
-        let past = self.here().past();
         let comm = launch.comm;
         for (nth, _) in [launch.send_window, launch.recv_window].into_iter().flatten() {
             let window = self.state.rank(rank).comm(comm).and_then(|comm_state| comm_state.window(nth));
             if window.is_some_and(|window| window.is_live()) {
                 continue;
             }
+            let past = self.here().past();
             m.find(self.state, Rule::Graph3, About::Window(comm, nth), &[op, launch.op], past, || {
                 format!(
                     "rank {} replays {} ({}), which captured {} through window #{nth} of {} ({}), after the \

@@ -329,10 +329,10 @@ impl Cx<'_> {
     fn group_unwind(&mut self) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let t = self.this_mut();
-        let past = t.clock().past();
         if t.group().depth > 0 {
             t.group_mut().depth -= 1;
         } else {
+            let past = t.clock().past();
             m.find(self.state, Rule::Group2, About::Rank(rank), &[op], past, || {
                 format!("rank {} ends a group that it did not start ({})", rank.0, m.at(&op))
             });

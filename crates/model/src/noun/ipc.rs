@@ -190,7 +190,14 @@ impl Machine {
     }
 
     /// A mapping that is used must be open.
-    pub(crate) fn judge_closed(&self, state: &mut State, rank: Rank, buffer: &Buffer, op: OpRef, past: u64) {
+    pub(crate) fn judge_closed(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        buffer: &Buffer,
+        op: OpRef,
+        clock: &Clock,
+    ) {
         let Some(through) = buffer.through else { return };
         let row = &Mappings::of(state.rank(rank)).rows[through.nth as usize];
         if row.count > 0 {
@@ -199,7 +206,7 @@ impl Machine {
         let closed = row.closed.as_ref().map(|closed| closed.op);
         let mut ops = vec![op];
         ops.extend(closed);
-        self.find(state, Rule::Ipc4, About::Memory(through.of, buffer.memory), &ops, past, || {
+        self.find(state, Rule::Ipc4, About::Memory(through.of, buffer.memory), &ops, clock.past(), || {
             let closed =
                 closed.map_or_else(String::new, |closed| format!(", closed at {}", self.at(&closed)));
             format!(
@@ -270,10 +277,10 @@ impl Cx<'_> {
 
     fn open(&mut self, handle: &Operand) {
         let (m, rank, op) = (self.m, self.rank, self.op);
-        let past = self.here().past();
         let mapped = match Machine::value(self.state, rank, handle) {
             Value::Handle(of, whole) if of != rank => Some(self.open_mapping(of, &whole)),
             Value::Handle(_, whole) => {
+                let past = self.here().past();
                 m.find(self.state, Rule::Ipc1, About::Memory(rank, whole.memory), &[op], past, || {
                     let name = m.memory_name(whole.memory);
                     format!("rank {} opens its own handle of {name} ({})", rank.0, m.at(&op))
@@ -282,6 +289,7 @@ impl Cx<'_> {
                 None
             }
             _ => {
+                let past = self.here().past();
                 m.find(self.state, Rule::Ipc1, About::Rank(rank), &[op], past, || {
                     format!("rank {} opens what is no handle ({})", rank.0, m.at(&op))
                 });
@@ -297,11 +305,11 @@ impl Cx<'_> {
         let m = self.m;
         self.access(Object::memory(whole.memory), Access::Write);
         let moment = self.here().moment();
-        let past = self.here().past();
         let memory = self.state.rank(of).memory(whole.memory);
         let released = memory.and_then(|memory| memory.released()).map(|released| released.op);
         let handle = memory.map(|memory| memory.kind().handle());
         if memory.is_none() || released.is_some() {
+            let past = self.here().past();
             match (m.source.freed(moment.op.loc), released) {
                 (Freed::AsOrdered | Freed::BeforeOpened, _) => {
                     m.find_opened_late(self.state, of, whole.memory, &moment.op, past);
@@ -406,7 +414,6 @@ impl Cx<'_> {
     pub(crate) fn judge_mapped(&mut self, id: MemoryId) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let clock = self.this().clock().clone();
-        let past = clock.past();
         let memory = self.me().memory(id);
         let held = memory.is_some_and(|memory| memory.kind().handle() == HandleKind::Shareable);
         let mut late = Vec::new();
@@ -428,10 +435,10 @@ impl Cx<'_> {
             }
         }
         for opened in late {
-            m.find_opened_late(self.state, rank, id, &opened, past);
+            m.find_opened_late(self.state, rank, id, &opened, clock.past());
         }
         if let Some(opened) = open {
-            m.find_freed_open(self.state, (rank, id), [op, opened], past);
+            m.find_freed_open(self.state, (rank, id), [op, opened], clock.past());
         }
     }
 }

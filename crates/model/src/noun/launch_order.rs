@@ -7,11 +7,12 @@
 
 use std::sync::Arc;
 
-use crate::clock::Clock;
+use crate::clock::{Actor, Clock};
 use crate::host::value::CommId;
 use crate::judge::finding::OpRef;
 use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
+use crate::noun::collective::Launch;
 use crate::noun::p2p::Progress;
 use crate::noun::stream::{Queued, Work};
 use crate::noun::thread::ThreadState;
@@ -19,16 +20,31 @@ use crate::order::dependence::Object;
 use crate::rank::Rank;
 use crate::state::{RankState, State, Table};
 use crate::walk::{Rows, walk};
+use rustc_hash::FxHashMap;
 
 /// The launches of a communicator's family on a rank: one after the other, on whichever streams.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LaunchOrder {
     launched: u32,
     over: u32,
-    progress: Option<Progress>,
+    /// Apart, because few launches are transfers.
+    progress: Option<Box<Progress>>,
 }
 
-walk!(struct LaunchOrder { launched: hashed fixed, over: hashed fixed, progress: hashed moved });
+// Only transfers have progress: ranks are told apart then.
+walk!(struct LaunchOrder { launched: hashed fixed, over: hashed fixed, progress: hashed fixed });
+
+/// The last launches of one host thread of a rank among those that ran.
+#[derive(Debug, Clone)]
+struct LastRan {
+    by: Actor,
+    /// The largest position among all launches of the rank.
+    issue: u32,
+    /// The largest count of the thread at a call.
+    called: u32,
+}
+
+walk!(struct LastRan { by: hashed moved, issue: hashed fixed, called: hashed fixed });
 
 /// The launch orders of a rank.
 #[derive(Debug, Clone, Default)]
@@ -37,9 +53,38 @@ pub(crate) struct LaunchOrders {
     families: Rows<CommId, LaunchOrder>,
     /// Launches so far, which is a function of positions.
     issued: u32,
+    /// What ran, by the thread that launched it: a function of positions.
+    ran: Vec<LastRan>,
 }
 
-walk!(struct LaunchOrders { families: hashed moved, issued: derived fixed });
+walk!(struct LaunchOrders { families: hashed moved, issued: derived fixed, ran: derived moved });
+
+impl LaunchOrders {
+    /// Whether all that ran was launched before this in every run.
+    fn all_ran_before(&self, now: &Ran) -> bool {
+        let before = |last: &LastRan| {
+            if last.by == now.called.actor() {
+                // The transfers of a group are one launch.
+                last.issue <= now.issue
+            } else {
+                now.called.after(last.by, last.called)
+            }
+        };
+        self.ran.iter().all(before)
+    }
+
+    /// Keeps that this ran.
+    fn add_ran(&mut self, now: &Ran) {
+        let (by, called) = (now.called.actor(), now.called.epoch());
+        match self.ran.iter_mut().find(|last| last.by == by) {
+            Some(last) => {
+                last.issue = last.issue.max(now.issue);
+                last.called = last.called.max(called);
+            }
+            None => self.ran.push(LastRan { by, issue: now.issue, called }),
+        }
+    }
+}
 
 /// A launch that took part in a collective or a transfer that ran.
 #[derive(Debug, Clone)]
@@ -104,11 +149,11 @@ walk!(struct Executions { launches: derived moved, forget_at: derived fixed });
 impl LaunchOrder {
     /// How far the transfers have come that were launched first and are not over.
     pub(crate) fn progress(&self) -> Option<&Progress> {
-        self.progress.as_ref()
+        self.progress.as_deref()
     }
 
     /// Returns what [`progress`](Self::progress) returns, to be changed.
-    pub(crate) fn progress_mut(&mut self) -> &mut Option<Progress> {
+    pub(crate) fn progress_mut(&mut self) -> &mut Option<Box<Progress>> {
         &mut self.progress
     }
 
@@ -137,6 +182,12 @@ impl RankState {
         order.expect("a family has an order since its first communicator")
     }
 
+    /// A collective that was launched is over.
+    pub(crate) fn launch_is_over(&mut self, launch: &Launch) {
+        let order = LaunchOrders::of_mut(self).families.get_mut(&launch.family);
+        order.expect("a family has an order since its first communicator").is_over();
+    }
+
     /// Numbers the next launch of a communicator: in the launch order of its family, and among all of the rank.
     pub(crate) fn next_launch(&mut self, comm: CommId) -> (u32, u32) {
         let order = self.launch_order_mut(comm);
@@ -145,6 +196,12 @@ impl RankState {
         let all = LaunchOrders::of_mut(self);
         all.issued += 1;
         (sequence, all.issued - 1)
+    }
+
+    /// Whether all that was launched before this on the channels of its communicator is over.
+    pub(crate) fn is_next_launch(&self, launch: &Launch) -> bool {
+        let order = LaunchOrders::of(self).families.get(&launch.family);
+        order.is_some_and(|order| order.over == launch.sequence)
     }
 
     /// Whether all that was launched before on the communicator's family is over.
@@ -215,9 +272,8 @@ impl Machine {
     /// Notes a collective or a transfer that runs now. Two communicators that share ranks must launch in one
     /// order everywhere, unless kernels co-reside.
     pub(crate) fn ran(&self, state: &mut State, comm: CommId, members: Arc<[Ran]>) {
-        let several = self.several_comms();
-        let clash = if several { self.launch_clash(state, comm, &members) } else { None };
-        let past = members[0].called.past();
+        let clash = self.launch_clash(state, comm, &members);
+        let called = clash.is_some().then(|| members[0].called.clone());
         let mut executed = std::mem::take(&mut Executions::of_mut(state.shared_mut()).launches);
         executed.push(Executed { comm, members });
         // A declaration may name any launch.
@@ -236,6 +292,7 @@ impl Machine {
             self.judge_overlaps(state);
         }
         let Some((other, [late, early, first, second])) = clash else { return };
+        let past = called.map_or(0, |called| called.past());
         let about = About::Comm(comm.min(other));
         let launches = if early.launched_before(&late) { "launches" } else { "may launch" };
         let other_way = if first.launched_before(&second) { "" } else { "may launch them " };
@@ -255,15 +312,23 @@ impl Machine {
 
     /// An earlier run of another communicator that some rank launched before this one, some rank after it, and
     /// that nothing orders.
-    fn launch_clash(&self, state: &State, comm: CommId, now: &Arc<[Ran]>) -> Option<(CommId, [Ran; 4])> {
+    fn launch_clash(&self, state: &mut State, comm: CommId, now: &Arc<[Ran]>) -> Option<(CommId, [Ran; 4])> {
         if self.config.coresident > 1 {
             return None;
         }
+        // Nearly always all ranks launched them in one order.
+        let mut in_order = true;
+        for ran in now.iter() {
+            let orders = LaunchOrders::of_mut(state.rank_mut(ran.rank));
+            in_order &= orders.all_ran_before(ran);
+            orders.add_ran(ran);
+        }
+        if in_order || !self.several_comms() {
+            return None;
+        }
         let family = |of: CommId, ran: &Ran| state.rank(ran.rank).family(of);
-        // Nearly always all ranks launched them in one order, which is seldom worth a second look.
-        let mut of_rank: Vec<Option<&Ran>> = vec![None; state.ranks().len()];
-        now.iter().for_each(|n| of_rank[n.rank.at()] = Some(n));
-        let turned = |e: &Ran| of_rank[e.rank.at()].is_some_and(|n| !e.launched_before(n));
+        let of_rank: FxHashMap<Rank, &Ran> = now.iter().map(|n| (n.rank, n)).collect();
+        let turned = |e: &Ran| of_rank.get(&e.rank).is_some_and(|n| !e.launched_before(n));
         state.executed().iter().filter(|earlier| earlier.members.iter().any(turned)).find_map(|earlier| {
             let ordered = earlier.members.iter().all(|e| now.iter().all(|n| e.known_to(&n.began)));
             if ordered {

@@ -604,6 +604,35 @@ impl Machine {
         r.costs_mut().reserved_bytes -= buffer.memory_len_bytes;
     }
 
+    /// The usual access: the stream alone accessed memory of its rank since anybody else did, and now accesses all of
+    /// that at least. Returns whether it is that.
+    fn access_again(
+        state: &mut State,
+        rank: Rank,
+        stream: usize,
+        buffer: &Buffer,
+        access: Access,
+        op: OpRef,
+    ) -> bool {
+        let clock = state.rank(rank).stream(stream).clock();
+        let (actor, epoch) = (clock.actor(), clock.epoch());
+        let r = state.rank_mut(rank);
+        let Some(memory) = r.memory_mut(buffer.memory) else { return false };
+        let (start, end) = (buffer.offset_bytes, buffer.offset_bytes + buffer.len_bytes);
+        let [last] = memory.accesses.as_mut_slice() else { return false };
+        let again = last.actor == actor
+            && last.block == buffer.block
+            && start <= last.offset_bytes
+            && last.offset_bytes + last.len_bytes <= end
+            && (access == Access::Write || last.access == Access::Read);
+        if !again || memory.released.is_some() || last.len_bytes == 0 {
+            return false;
+        }
+        let (offset_bytes, len_bytes, block) = (buffer.offset_bytes, buffer.len_bytes, buffer.block);
+        *last = Accessed { offset_bytes, len_bytes, actor, epoch, access, op, block };
+        true
+    }
+
     /// A stream of the rank accesses a buffer now.
     pub(crate) fn access_memory(
         &self,
@@ -614,9 +643,12 @@ impl Machine {
         access: Access,
         op: OpRef,
     ) {
-        let clock = state.rank(rank).stream(stream).clock().clone();
         let home = buffer.home(rank);
-        self.judge_closed(state, rank, buffer, op, clock.past());
+        if buffer.through.is_none() && Self::access_again(state, rank, stream, buffer, access, op) {
+            return;
+        }
+        let clock = state.rank(rank).stream(stream).clock().clone();
+        self.judge_closed(state, rank, buffer, op, &clock);
         if let Some(through) = buffer.through {
             Self::note_use(state, rank, through, &clock, op);
         }
@@ -744,11 +776,10 @@ impl Cx<'_> {
     /// Physical memory goes back to the driver.
     pub(crate) fn release(&mut self, id: MemoryId) {
         let (m, rank, op) = (self.m, self.rank, self.op);
-        let past = self.here().past();
         let clock = self.this().clock().clone();
         let Some(memory) = self.me().memory(id) else { return };
         if memory.released.is_some() {
-            m.find(self.state, Rule::Mem3, About::Memory(rank, id), &[op], past, || {
+            m.find(self.state, Rule::Mem3, About::Memory(rank, id), &[op], clock.past(), || {
                 format!("rank {} frees {} twice ({})", rank.0, m.memory_name(id), m.at(&op))
             });
             return;
@@ -763,7 +794,7 @@ impl Cx<'_> {
             .find(|queued| queued.work.buffers().iter().any(|b| b.through.is_none() && b.memory == id))
             .map(|queued| queued.op);
         if let Some(user) = running.or(queued) {
-            m.find(self.state, Rule::Mem1, About::Memory(rank, id), &[op, user], past, || {
+            m.find(self.state, Rule::Mem1, About::Memory(rank, id), &[op, user], clock.past(), || {
                 format!(
                     "rank {} frees {} ({}) without waiting for the operation at {} that uses it",
                     rank.0,
@@ -777,12 +808,14 @@ impl Cx<'_> {
         self.judge_mapped(id);
         let frees = || format!("rank {} frees {} ({})", rank.0, m.memory_name(id), m.at(&op));
         if let Some((comm, nth, registered)) = Machine::covering(self.state, rank, id) {
-            m.find(self.state, Rule::Win11, About::Memory(rank, id), &[op, registered], past, || {
+            let ops = [op, registered];
+            m.find(self.state, Rule::Win11, About::Memory(rank, id), &ops, clock.past(), || {
                 let (comm, at) = (m.comm_name(comm), m.at(&registered));
                 format!("{} while it is window #{nth} of {comm} (registered at {at})", frees())
             });
         } else if let Some((comm, registered)) = m.under_way(self.state, rank, id) {
-            m.find(self.state, Rule::Win11, About::Memory(rank, id), &[op, registered], past, || {
+            let ops = [op, registered];
+            m.find(self.state, Rule::Win11, About::Memory(rank, id), &ops, clock.past(), || {
                 let (comm, at) = (m.comm_name(comm), m.at(&registered));
                 format!("{} while its registration with {comm} ({at}) is under way", frees())
             });

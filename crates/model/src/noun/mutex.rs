@@ -125,13 +125,12 @@ impl Cx<'_> {
     pub(crate) fn unlock(&mut self, mutex: Token) {
         let (m, rank, thread, op) = (self.m, self.rank, self.thread, self.op);
         self.access(Object::named(ObjectKind::Mutex, mutex), Access::Write);
-        let past = self.here().past();
         let clock = self.this().clock().clone();
         let row =
             Mutexes::of_mut(self.me_mut()).rows.get_mut(&mutex).filter(|row| row.holder == Some(thread));
         match row {
             Some(row) => *row = Mutex { holder: None, released: clock },
-            None => m.find(self.state, Rule::Mutex2, About::Of(rank, mutex), &[op], past, || {
+            None => m.find(self.state, Rule::Mutex2, About::Of(rank, mutex), &[op], clock.past(), || {
                 format!(
                     "rank {} unlocks {}, which this thread does not hold ({})",
                     rank.0,

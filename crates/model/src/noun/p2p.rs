@@ -437,7 +437,7 @@ impl Machine {
     /// Judges whether the halves of a transfer are halves of one.
     fn judge_halves(&self, state: &mut State, link: Link, sent: &Half, received: &Half) -> Halves {
         let ops = [sent.op, received.op];
-        let past = state.rank(link.to).thread(received.op.thread.0).clock().past();
+        let past = |state: &State| state.rank(link.to).thread(received.op.thread.0).clock().past();
         // The data of a transfer of which the receiver alone was registered still lie in the slots of the pair, and the
         // next one found them (measured, `rules.contract.transfers` T3).
         if Transit::of(state.shared()).out_of_step.contains(&link) {
@@ -445,6 +445,7 @@ impl Machine {
             return Halves::Undefined;
         }
         if (sent.count, sent.dtype) != (received.count, received.dtype) {
+            let past = past(state);
             self.find(state, Rule::P2p4, link.about(), &ops, past, || {
                 format!(
                     "on {} {} {} are sent ({}) and {} {} received ({})",
@@ -465,6 +466,7 @@ impl Machine {
         if sent.registered() == received.registered() {
             return Halves::Together;
         }
+        let past = past(state);
         self.find(state, Rule::P2p5, link.about(), &ops, past, || {
             let on = |half: &Half| if half.registered() { "registered" } else { "unregistered" };
             format!(
@@ -522,7 +524,7 @@ impl Machine {
         *r.stream_mut(first).clock_mut() = clock;
         let over = vec![false; launch.transfers.len()];
         let progress = Progress { over, sent_clock: sent_clock.clone(), received_clock: None };
-        *state.rank_mut(rank).launch_order_mut(comm).progress_mut() = Some(progress);
+        *state.rank_mut(rank).launch_order_mut(comm).progress_mut() = Some(Box::new(progress));
         sent_clock
     }
 
@@ -548,7 +550,7 @@ impl Machine {
             r.stream_mut(first).clock_mut().join(&received_clock);
         }
         let clock = r.stream(first).clock().clone();
-        r.comm_mut(comm).completes(&clock);
+        r.completes_launch(comm, first);
         for name in &launch.streams {
             let at = r.stream_named(*name).expect("it stands there");
             let stream = r.stream_mut(at);

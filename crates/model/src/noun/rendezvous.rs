@@ -8,6 +8,7 @@ use crate::cx::Cx;
 use crate::host::value::{CommId, Value};
 use crate::judge::finding::OpRef;
 use crate::machine::{CommInfo, Connections, InFlight, Machine};
+use crate::members::MemberList;
 use crate::noun::collective::Connection;
 use crate::noun::comm::CommOp;
 use crate::noun::p2p::{Handshake, Link};
@@ -22,7 +23,7 @@ use crate::state::{RankState, State};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rendezvous {
     /// `ncclCommInitRank`: the n-th init of a name among these ranks.
-    Init(Token, u32, Arc<[Rank]>),
+    Init(Token, u32, MemberList),
     /// The n-th set-up event of a communicator: registration or split.
     Setup(CommId, u32),
     /// First use of the ordinary path of a communicator.
@@ -30,9 +31,9 @@ pub enum Rendezvous {
     /// First use of a communicator from one rank to another.
     Link(Link, Handshake),
     /// The n-th host barrier or agreement of these ranks.
-    Host(Arc<[Rank]>, u32),
+    Host(MemberList, u32),
     /// The n-th exchange of handles of these ranks.
-    Exchange(Arc<[Rank]>, u32),
+    Exchange(MemberList, u32),
 }
 
 impl Machine {
@@ -136,7 +137,7 @@ impl Machine {
         match rendezvous {
             Rendezvous::Init(_, _, members)
             | Rendezvous::Host(members, _)
-            | Rendezvous::Exchange(members, _) => Arc::clone(members),
+            | Rendezvous::Exchange(members, _) => Arc::clone(members.list()),
             Rendezvous::Setup(comm, _) | Rendezvous::Connect(comm, _) => self.members(*comm),
             Rendezvous::Link(link, _) => Arc::from([link.from, link.to]),
         }
@@ -158,7 +159,8 @@ impl Machine {
         match rendezvous {
             Rendezvous::Init(name, nth, members) => {
                 self.order_all(state, &here);
-                let info = CommInfo { name: *name, nth: *nth, parent: None, members: Arc::clone(members) };
+                let info =
+                    CommInfo { name: *name, nth: *nth, parent: None, members: Arc::clone(members.list()) };
                 let comm = self.comm_id(info);
                 for (rank, thread) in &here {
                     let t = state.rank(*rank).thread(*thread);

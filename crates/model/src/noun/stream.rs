@@ -179,7 +179,9 @@ impl Verb for StreamOp {
 
 impl Machine {
     pub(crate) fn enqueue(&self, state: &mut State, rank: Rank, stream: Token, op: Queued) {
-        self.cx(state, rank, op.issuer().thread.0).access(Object::DEVICE, Access::Read);
+        if state.rank(rank).threads().len() > 1 {
+            self.cx(state, rank, op.issuer().thread.0).access(Object::DEVICE, Access::Read);
+        }
         let Some(op) = self.record_or(state, rank, stream, op) else { return };
         let r = state.rank(rank);
         let at = r.stream_named(stream);
@@ -279,7 +281,7 @@ impl Machine {
             }
             Work::Expect(expectation) => {
                 self.access_memory(state, rank, stream, &expectation.buffer, Access::Read, head.op);
-                self.judge_expectation(state, rank, &expectation, (head.op, head.issue.past()));
+                self.judge_expectation(state, rank, &expectation, (head.op, &head.issue));
             }
             Work::Flag(flag, act) => {
                 let mut clock = r.stream(stream).clock().clone();

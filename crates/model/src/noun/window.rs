@@ -9,6 +9,7 @@
 
 mod table;
 
+use crate::clock::Clock;
 use crate::cx::Cx;
 use crate::cx::Here;
 use crate::describe::{Describe, Description};
@@ -415,7 +416,14 @@ impl Machine {
 
     /// Of windows with one start, the entry of the last goes from the lookup table, whichever was meant
     /// (`dev_runtime.cc:829-834`).
-    fn forget_window(&self, state: &mut State, rank: Rank, (comm, nth): (CommId, u32), op: OpRef, past: u64) {
+    fn forget_window(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        (comm, nth): (CommId, u32),
+        op: OpRef,
+        clock: &Clock,
+    ) {
         let windows = &mut state.rank_mut(rank).comm_mut(comm).windows_mut().rows;
         let at = windows.iter().position(|w| w.nth == nth && w.live).expect("it is live");
         let gone = windows[at].clone();
@@ -429,7 +437,7 @@ impl Machine {
         windows[at].live = false;
         windows[at].dangling = later.is_some();
         if let Some((later, later_op)) = later {
-            self.find(state, Rule::Win9, About::Window(comm, nth), &[op, later_op], past, || {
+            self.find(state, Rule::Win9, About::Window(comm, nth), &[op, later_op], clock.past(), || {
                 format!(
                     "rank {} deregisters window #{nth} of {} ({}) before window #{later}, which starts at the \
                      same address ({}): the lookup table loses the wrong one",
@@ -640,13 +648,12 @@ impl Cx<'_> {
 
     fn deregister_window(&mut self, (comm, nth): (CommId, u32)) {
         let (m, rank, thread, op) = (self.m, self.rank, self.thread, self.op);
-        let past = self.here().past();
         let r = self.me();
-        let clock = &r.thread(thread).clock();
+        let clock = r.thread(thread).clock().clone();
         let windows = r.comm(comm).expect("usable").windows();
         let window = windows.rows.iter().find(|w| w.nth == nth && w.live);
         let Some(window) = window else {
-            m.find(self.state, Rule::Win9, About::Window(comm, nth), &[op], past, || {
+            m.find(self.state, Rule::Win9, About::Window(comm, nth), &[op], clock.past(), || {
                 format!(
                     "rank {} deregisters window #{nth} of {} twice ({})",
                     rank.0,
@@ -657,7 +664,7 @@ impl Cx<'_> {
             self.fail(format!("{}.deregister", m.comm_name(comm)), 3);
             return;
         };
-        let done = window.unused_for(clock);
+        let done = window.unused_for(&clock);
         let queued = r.queued().find_map(|queued| match &queued.work {
             Work::Collective(launch) if launch.comm == comm => {
                 let uses = [launch.send_window, launch.recv_window];
@@ -679,7 +686,7 @@ impl Cx<'_> {
         });
         if !done || queued.is_some() {
             let ops = [op, queued.unwrap_or(window.op)];
-            m.find(self.state, Rule::Win9, About::Window(comm, nth), &ops, past, || {
+            m.find(self.state, Rule::Win9, About::Window(comm, nth), &ops, clock.past(), || {
                 format!(
                     "rank {} deregisters window #{nth} of {} ({}) while a launch may still use it",
                     rank.0,
@@ -689,7 +696,7 @@ impl Cx<'_> {
             });
             Machine::undefine(self.state, op);
         }
-        m.forget_window(self.state, rank, (comm, nth), op, past);
+        m.forget_window(self.state, rank, (comm, nth), op, &clock);
     }
 }
 

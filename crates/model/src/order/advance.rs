@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::host::value::CommId;
 use crate::machine::{Choice, Config, Explain, InFlight, Machine, Mode};
+use crate::noun::collective::Launch;
 use crate::noun::flag::touch_of;
 use crate::noun::p2p::Link;
 use crate::noun::rendezvous::Rendezvous;
@@ -55,15 +56,11 @@ struct Worklist {
     actors_per_rank: u32,
     arrived: FxHashMap<Rendezvous, usize>,
     /// Members at whose stream heads the next collective of a communicator stands.
-    ready: FxHashMap<CommId, Ready>,
+    ready: FxHashMap<CommId, usize>,
+    /// The launch at the head of each stream that was counted so, by the index of the actor in clocks.
+    counted: Vec<Option<(CommId, u32)>>,
     /// Threads that wait for a store key or a flag, and streams that wait for a flag.
     watching: Vec<Runnable>,
-}
-
-#[derive(Default)]
-struct Ready {
-    members: usize,
-    by_rank: Vec<bool>,
 }
 
 impl Worklist {
@@ -72,6 +69,7 @@ impl Worklist {
             threads: VecDeque::new(),
             streams: VecDeque::new(),
             queued: vec![false; (config.ranks * config.actors_per_rank) as usize],
+            counted: vec![None; (config.ranks * config.actors_per_rank) as usize],
             actors_per_rank: config.actors_per_rank,
             arrived: FxHashMap::default(),
             ready: FxHashMap::default(),
@@ -79,13 +77,29 @@ impl Worklist {
         }
     }
 
-    fn queued(&mut self, actor: Runnable) -> &mut bool {
+    fn at(&self, actor: Runnable) -> usize {
         // Threads are counted from the front of a rank's actors, streams from the back, as in clocks.
         let at = match actor {
             Runnable::Thread(rank, thread) => rank.0 * self.actors_per_rank + thread,
             Runnable::Stream(rank, stream) => (rank.0 + 1) * self.actors_per_rank - 1 - stream,
         };
-        &mut self.queued[at as usize]
+        at as usize
+    }
+
+    fn queued(&mut self, actor: Runnable) -> &mut bool {
+        let at = self.at(actor);
+        &mut self.queued[at]
+    }
+
+    /// Counts a launch that is next on its communicator and stands at the head of this stream; returns how many members
+    /// stand so.
+    fn count_ready(&mut self, stream: Runnable, launch: &Launch) -> usize {
+        let at = self.at(stream);
+        let ready = self.ready.entry(launch.comm).or_default();
+        if self.counted[at].replace((launch.comm, launch.nth)) != Some((launch.comm, launch.nth)) {
+            *ready += 1;
+        }
+        *ready
     }
 
     fn push(&mut self, actor: Runnable) {
@@ -191,6 +205,7 @@ impl Machine {
                 Runnable::Stream(rank, stream) => self.advance_stream(state, &mut work, rank, stream),
             }
         }
+        state.share();
         self.steps.fetch_add(state.steps - before, Ordering::Relaxed);
     }
 
@@ -344,49 +359,38 @@ impl Machine {
         self.advance_transfers(state, work, rank, at);
         let s = state.rank(rank).stream(at);
         let Some(Work::Collective(launch)) = s.work() else { return };
-        let (comm, launch) = (launch.comm, &Arc::clone(launch));
+        let comm = launch.comm;
         if s.is_hung() || self.ready_stream(state, rank, comm) != Some(at) {
             return;
         }
-        if self.can_hand_over(state, rank, launch) {
+        if self.config.in_flight == InFlight::OfPlatform && self.can_hand_over(state, rank, launch) {
             self.hand_over(state, rank, at);
             work.push_rank(state, rank);
             // Those who take it may be there already.
-            self.run_ready(state, work, comm, None);
+            self.run_ready(state, work, comm, 0);
             return;
         }
-        self.run_ready(state, work, comm, Some(rank));
+        let ready = work.count_ready(Runnable::Stream(rank, stream), launch);
+        let size = state.rank(rank).comm(comm).map_or(0, |comm| comm.size());
+        if ready == size || self.config.in_flight == InFlight::OfPlatform {
+            self.run_ready(state, work, comm, ready);
+        }
     }
 
-    /// Runs the next collectives of a communicator while every member stands ready, or has handed over; this rank now
-    /// does.
-    fn run_ready(&self, state: &mut State, work: &mut Worklist, comm: CommId, rank: Option<Rank>) {
+    /// Runs the next collective of a communicator if every member stands ready, or has handed over.
+    fn run_ready(&self, state: &mut State, work: &mut Worklist, comm: CommId, ready: usize) {
         let members = self.members(comm);
-        let ready = work.ready.entry(comm).or_default();
-        if ready.by_rank.is_empty() {
-            ready.by_rank.resize(self.config.ranks as usize, false);
-        }
-        for member in rank.into_iter().chain(self.who_handed_over(state, comm)) {
-            if !std::mem::replace(&mut ready.by_rank[member.at()], true) {
-                ready.members += 1;
-            }
-        }
-        if ready.members == members.len() {
-            *ready = Ready::default();
+        let all = match self.config.in_flight {
+            InFlight::Nothing => ready == members.len(),
+            InFlight::OfPlatform => members.iter().all(|rank| self.stands_ready(state, *rank, comm)),
+        };
+        if all {
+            work.ready.insert(comm, 0);
             self.run_collective(state, comm);
             for member in members.iter() {
                 work.push_rank(state, *member);
             }
         }
-    }
-
-    /// The ranks that have handed over their part of the next collective of a communicator.
-    fn who_handed_over(&self, state: &State, comm: CommId) -> Vec<Rank> {
-        if self.config.in_flight == InFlight::Nothing {
-            return Vec::new();
-        }
-        let members = self.members(comm);
-        members.iter().copied().filter(|rank| self.has_handed_over(state, *rank, comm)).collect()
     }
 
     /// Transfers what the launch at the head of a stream can.

@@ -155,7 +155,7 @@ impl Machine {
 
     /// Whether another fault is allowed in this run.
     pub(crate) fn faults_left(&self, state: &State, of: FaultOf) -> bool {
-        self.config.faults.of.contains(&of) && state.faults_used < self.config.faults.at_most
+        state.faults_used < self.config.faults.at_most && self.config.faults.of.contains(&of)
     }
 
     pub(crate) fn decide_fault(

@@ -62,6 +62,9 @@ walk!(struct HandedOverParts { parts: hashed fixed });
 impl Machine {
     /// Whether a rank only hands data over in such a collective, so that it may be through before the others come.
     fn only_hands_over(&self, comm: CommId, rank: Rank, kind: CollectiveKind) -> bool {
+        if self.config.in_flight == InFlight::Nothing || kind.root() == Root::None {
+            return false;
+        }
         let members = self.members(comm);
         let is_root = |root: u32| members.get(root as usize) == Some(&rank);
         let gives = match kind.root() {
@@ -70,8 +73,7 @@ impl Machine {
             Root::To(root) => members.len() == 2 && !is_root(root),
             Root::None => false,
         };
-        self.config.in_flight == InFlight::OfPlatform
-            && members.len() > 1
+        members.len() > 1
             && !kind.is_made_of_transfers()
             // Numbers of ranks are kept.
             && self.source.symmetry() == Symmetry::Distinct
@@ -91,6 +93,9 @@ impl Machine {
         nondet: &mut NondetValues<'_>,
     ) -> Result<Option<bool>, Poll> {
         let Here { state, rank, .. } = here;
+        if self.config.in_flight == InFlight::Nothing {
+            return Ok(None);
+        }
         let (least, most) = self.hand_over_slots(comm, call);
         let decided = state.holds_all().is_some();
         let matters = least < most && least <= HAND_OVER_SLOTS && call.count > 0;

@@ -42,6 +42,8 @@ pub(crate) enum Recorded {
 pub(crate) struct Launch {
     pub(crate) call: Call,
     pub(crate) comm: CommId,
+    /// The communicator whose channels it uses.
+    pub(crate) family: CommId,
     /// Position among the launches of the communicator on this rank.
     pub(crate) nth: u32,
     /// The same position in the order of the program, from which groups depart.
@@ -67,6 +69,7 @@ walk!(struct Launch {
     // What the operation says follows from its position.
     call: derived fixed,
     comm: derived fixed,
+    family: derived fixed,
     nth: hashed fixed,
     written: hashed fixed,
     sequence: hashed fixed,

@@ -84,7 +84,8 @@ impl Launch {
     fn uses_alike(&self, other: &Self) -> bool {
         let alike =
             |a: &Buffer, b: &Buffer| (a.name, a.block, a.offset_bytes) == (b.name, b.block, b.offset_bytes);
-        alike(&self.send, &other.send) && alike(&self.recv, &other.recv)
+        let in_place = Arc::ptr_eq(&self.send, &self.recv) && Arc::ptr_eq(&other.send, &other.recv);
+        alike(&self.send, &other.send) && (in_place || alike(&self.recv, &other.recv))
     }
 }
 

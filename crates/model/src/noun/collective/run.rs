@@ -35,7 +35,7 @@ pub(super) struct Member {
     pub(super) op: OpRef,
     pub(super) replay: Option<OpRef>,
     /// What it handed over, and what its stream knew then, where that is over.
-    pub(super) handed_over: Option<(Content, Clock)>,
+    pub(super) handed_over: Option<Box<(Content, Clock)>>,
 }
 
 /// What members know of each other after a collective.
@@ -64,7 +64,7 @@ impl Machine {
             !stream.is_hung()
                 && matches!(stream.work(),
                     Some(Work::Collective(launch))
-                        if launch.comm == comm && state.rank(rank).is_next(comm, launch.sequence))
+                        if launch.comm == comm && state.rank(rank).is_next_launch(launch))
         })
     }
 
@@ -75,13 +75,13 @@ impl Machine {
         let ranks = self.members(comm);
         // A large job does not fit a cache, so each member is looked at as seldom as possible.
         let mut members: Vec<Member> = Vec::with_capacity(ranks.len());
-        let mut together = Gathered::default();
+        let mut together = Gathered::of(ranks.len());
         for rank in ranks.iter() {
             if let Some(handed) = Self::take_handed_over(state, *rank, comm) {
                 let HandedOver { launch, stream, issue, op, replay, clock, content } = handed;
                 together.add(&clock);
                 together.add(&issue);
-                let handed_over = Some((content, clock));
+                let handed_over = Some(Box::new((content, clock)));
                 members.push(Member { rank: *rank, stream, launch, issue, op, replay, handed_over });
                 continue;
             }
@@ -90,8 +90,7 @@ impl Machine {
             s.clock_mut().tick();
             let Queued { work, issue, op, replay } = s.pop().expect("ready");
             self.note(Moment { op, replay, lane: Lane::stream(*rank, stream) }, s.clock());
-            together.add(s.clock());
-            together.add(&issue);
+            together.add_launched(s.clock(), &issue);
             let Work::Collective(launch) = work else { unreachable!("ready") };
             members.push(Member { rank: *rank, stream, launch, issue, op, replay, handed_over: None });
         }
@@ -114,28 +113,30 @@ impl Machine {
         let part = members[0].launch.part_bytes();
         let mut inputs = Vec::with_capacity(members.len());
         for member in &members {
-            if let Some((content, _)) = &member.handed_over {
-                inputs.push(content.clone());
+            if let Some(handed_over) = &member.handed_over {
+                inputs.push(handed_over.0.clone());
                 continue;
             }
             self.run_member(state, member, &order);
             let send = &member.launch.send;
             inputs.push(self.read(state, send.home(member.rank), &ByteRange::of(send).sub(0, part)));
         }
-        if self.keeps_runs(state) {
-            let ran = members.iter().map(|m| {
-                let began = match &m.handed_over {
-                    Some((_, clock)) => clock.clone(),
-                    None => state.rank(m.rank).stream(m.stream).clock().clone(),
-                };
-                Ran { rank: m.rank, issue: m.launch.issue, called: m.issue.clone(), began, op: m.launch.op }
-            });
-            self.ran(state, comm, ran.collect());
-        }
         // Whose parameters would count where they differ? No member is the first among equals.
         if kernels == Kernels::Together {
             self.judge_windows(state, comm, &members);
             self.move_data(state, &members, &inputs);
+        }
+        if self.keeps_runs(state) {
+            let ran = members.into_iter().map(|member| {
+                let Member { rank, stream, launch, issue: called, handed_over, .. } = member;
+                let began = match handed_over {
+                    Some(handed_over) => handed_over.1,
+                    None => state.rank(rank).stream(stream).clock().clone(),
+                };
+                Ran { rank, issue: launch.issue, called, began, op: launch.op }
+            });
+            let ran = ran.collect();
+            self.ran(state, comm, ran);
         }
     }
 
@@ -145,7 +146,6 @@ impl Machine {
         let nth = first.nth;
         let about = About::Comm(comm);
         let differs = |f: &dyn Fn(&Launch) -> bool| members.iter().position(|m| f(&m.launch));
-        let past = members[0].issue.past();
         let kind = |c: CollectiveKind| std::mem::discriminant(&c);
         let parameters = |l: &Launch| {
             (l.call.kind, l.call.count, l.call.dtype, l.call.kind.reduces().then_some(l.call.op))
@@ -166,6 +166,7 @@ impl Machine {
         if members.iter().all(|m| whole(&m.launch) == expected) {
             return Kernels::Together;
         }
+        let past = members[0].issue.past();
         if let Some(other) = differs(&|l| kind(l.call.kind) != kind(first.call.kind)) {
             let ops = [first.op, members[other].launch.op];
             self.find(state, Rule::Coll2, about, &ops, past, || {
@@ -362,7 +363,7 @@ impl Machine {
             Root::From(root) => {
                 let root = &members[(root as usize).min(members.len() - 1)];
                 let mut source = match &root.handed_over {
-                    Some((_, clock)) => clock.clone(),
+                    Some(handed_over) => handed_over.1.clone(),
                     None => state.rank(root.rank).stream(root.stream).clock().clone(),
                 };
                 source.join(&root.issue);
@@ -379,18 +380,19 @@ impl Machine {
         let r = state.rank_mut(member.rank);
         let clock = r.stream_mut(member.stream).clock_mut();
         match order {
-            Order::AllToAll(knowledge) => clock.learn(knowledge),
+            Order::AllToAll(knowledge) => clock.learn_launched(knowledge, &member.issue),
             Order::FromRoot(source) => {
                 clock.join(&member.issue);
                 clock.join(source);
             }
-            Order::ToRoot(root, knowledge) if *root == Some(member.rank) => clock.learn(knowledge),
+            Order::ToRoot(root, knowledge) if *root == Some(member.rank) => {
+                clock.learn_launched(knowledge, &member.issue);
+            }
             Order::ToRoot(..) => clock.join(&member.issue),
         }
         let now = LastUse::now(clock);
-        let clock = clock.clone();
-        r.comm_mut(member.launch.comm).completes(&clock);
-        r.launch_order_mut(member.launch.comm).is_over();
+        r.completes_launch(member.launch.comm, member.stream);
+        r.launch_is_over(&member.launch);
         for (nth, _) in [member.launch.send_window, member.launch.recv_window].into_iter().flatten() {
             r.comm_mut(member.launch.comm).windows_mut().use_by(nth, now);
         }
@@ -427,7 +429,6 @@ impl Machine {
                 .filter_map(|m| look(&m.launch).map(|(nth, offset_bytes)| (m, nth, offset_bytes)))
                 .collect();
             let Some(&(one, nth, _)) = found.first() else { continue };
-            let past = members[0].issue.past();
             // Different windows say more than different offsets in one, whichever members come first.
             if let Some((other, other_nth, _)) = found.iter().find(|(_, other, _)| *other != nth) {
                 let lowest = found.iter().map(|(_, nth, _)| *nth).min().expect("found one");
@@ -438,9 +439,10 @@ impl Machine {
                     }
                     Explain::No => String::new(),
                 };
+                let past = members[0].issue.past();
                 self.find(state, Rule::Win2, About::Window(comm, lowest), &ops, past, || sentence);
             } else {
-                self.judge_offsets(state, (comm, nth), &found, past);
+                self.judge_offsets(state, (comm, nth), &found, &members[0].issue);
             }
         }
     }
@@ -451,7 +453,7 @@ impl Machine {
         state: &mut State,
         (comm, nth): (CommId, u32),
         found: &[(&Member, u32, u64)],
-        past: u64,
+        issue: &Clock,
     ) {
         let base = |member: &Member| {
             let comm_state = state.rank(member.rank).comm(comm).expect("a launch has a communicator");
@@ -460,6 +462,7 @@ impl Machine {
         let (one, _, offset) = found[0];
         let differs = |(other, _, at): &&(&Member, u32, u64)| *at != offset || base(other) != base(one);
         let Some((other, _, other_offset)) = found.iter().find(differs) else { return };
+        let past = issue.past();
         let (bases, about) = ([base(one), base(other)], About::Window(comm, nth));
         if *other_offset == offset {
             let ops = self.registrations(state, comm, (one.rank, nth), (other.rank, nth));

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::{Accessed, overlap};
+use crate::clock::Clock;
 use crate::cx::Cx;
 use crate::host::value::{Buffer, CommId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
@@ -133,7 +134,7 @@ impl Machine {
         state: &mut State,
         rank: Rank,
         expected: &Expectation,
-        (op, past): (OpRef, u64),
+        (op, issue): (OpRef, &Clock),
     ) {
         let Expectation { buffer, from, over } = expected;
         let content = self.held_in(state, rank, buffer);
@@ -160,7 +161,7 @@ impl Machine {
         ops.extend(writer);
         self.note_wrong(state, home, &ByteRange::of(buffer), || vec![self.expected(*from, *over)]);
         state.rank_mut(rank).spoil();
-        self.find(state, Rule::Mem5, About::Memory(home, buffer.memory), &ops, past, || {
+        self.find(state, Rule::Mem5, About::Memory(home, buffer.memory), &ops, issue.past(), || {
             let writer = writer.map_or_else(
                 || "since it was allocated".to_owned(),
                 |writer| format!("written by rank {} at {}", writer.rank.0, self.at(&writer)),
