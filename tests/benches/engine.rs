@@ -10,8 +10,8 @@ use rankcheck::search::naive;
 use rankcheck::search::{Detail, Options, search};
 use rankcheck_model::{
     Answer, Block, Collective, CollectiveKind, CommOp, Config, Declared, Dtype, Loc, LocId, MemoryKind,
-    MemoryOp, Op, Operand, Rank, ReduceOp, Resources, Source, SourceError, StreamOp, Symmetry, ThreadOp,
-    ThreadStart, Token,
+    MemoryOp, Op, Operand, Rank, ReduceOp, Resources, Slot, Source, SourceError, Statement, StreamOp,
+    Symmetry, Terminator, ThreadOp, ThreadStart, Token,
 };
 use rankcheck_tests::script::Script;
 
@@ -31,6 +31,13 @@ fn main() {
         all_reduces(1_024, 250);
         all_reduces(1_024, 500);
         all_reduces(1_024, 1_000);
+    }
+    if run("communicator") {
+        all_reduces(64, 2_048);
+    }
+    if run("mesh") {
+        mesh(1_024, 128);
+        mesh(65_536, 16);
     }
     if run("pool") {
         pool_history();
@@ -60,17 +67,7 @@ fn program(ranks: u32, rounds: u32, steps: u32, synchronize: bool) -> Arc<dyn So
             0,
             Op::Memory(MemoryOp::Alloc { name: x, len_bytes: 4 << 20, memory: MemoryKind::Nccl }),
         );
-        let call = Collective {
-            kind: CollectiveKind::AllReduce,
-            comm,
-            send: x.clone(),
-            recv: x,
-            count: 1 << 20,
-            dtype: Dtype::F32,
-            op: ReduceOp::Sum,
-            stream,
-            declared: Declared::Nothing,
-        };
+        let call = all_reduce(comm, x, stream);
         for _ in 0..rounds {
             for _ in 0..steps {
                 s.push(r, 0, Op::Thread(ThreadOp::Step { label }));
@@ -82,6 +79,20 @@ fn program(ranks: u32, rounds: u32, steps: u32, synchronize: bool) -> Arc<dyn So
         }
     }
     Arc::new(s)
+}
+
+fn all_reduce(comm: Operand, x: Operand, stream: Token) -> Collective {
+    Collective {
+        kind: CollectiveKind::AllReduce,
+        comm,
+        send: x.clone(),
+        recv: x,
+        count: 1 << 20,
+        dtype: Dtype::F32,
+        op: ReduceOp::Sum,
+        stream,
+        declared: Declared::Nothing,
+    }
 }
 
 fn rounds(ranks: u32, rounds: u32) {
@@ -145,17 +156,74 @@ impl Source for Evaluated {
 
 fn all_reduces(ranks: u32, count: u32) {
     let source: Arc<dyn Source> = Arc::new(Evaluated::new(program(ranks, count, 0, false), ranks));
+    one_run(&format!("{ranks} ranks x {count} all_reduces"), &source, (ranks, count));
+}
+
+/// One all-reduce after another, on the communicators of a mesh in turn: tensor parallel over 8, pipeline over 4, the
+/// rest are copies.
+fn mesh(ranks: u32, count: u32) {
+    const TENSOR: u32 = 8;
+    const PIPELINE: u32 = 4;
+    let names = Script::new(1);
+    let (stream, x) = (names.name("default"), names.name("x"));
+    let stage = TENSOR * PIPELINE;
+    let members = |first: u32, step: u32, count: u32| (0..count).map(|at| Rank(first + at * step)).collect();
+    let tensor: Vec<Arc<[Rank]>> = (0..ranks / TENSOR).map(|at| members(at * TENSOR, 1, TENSOR)).collect();
+    let pipeline: Vec<Arc<[Rank]>> = (0..ranks / PIPELINE)
+        .map(|at| members(at / TENSOR * stage + at % TENSOR, TENSOR, PIPELINE))
+        .collect();
+    let data: Vec<Arc<[Rank]>> = (0..stage).map(|at| members(at, stage, ranks / stage)).collect();
+    let block = |rank: u32| {
+        let lists = [
+            ("tp", &tensor[(rank / TENSOR) as usize]),
+            ("pp", &pipeline[(rank / stage * TENSOR + rank % TENSOR) as usize]),
+            ("dp", &data[(rank % stage) as usize]),
+        ];
+        let slot = |index| Operand::Slot(Slot { start: ThreadStart(0), index });
+        let mut ops: Vec<Op> = lists
+            .iter()
+            .map(|(name, members)| {
+                let (name, members) = (names.name(name), Arc::clone(members));
+                Op::Comm(CommOp::Init { name, members, children: Resources::Own })
+            })
+            .collect();
+        ops.push(Op::Memory(MemoryOp::Alloc { name: x, len_bytes: 4 << 20, memory: MemoryKind::Nccl }));
+        let calls = [0, 1, 2].map(|comm| Arc::new(all_reduce(slot(comm), slot(3), stream)));
+        let in_turn = calls.iter().cycle().take(count as usize);
+        ops.extend(in_turn.map(|call| Op::Collective(Arc::clone(call))));
+        let ops = (0..).map(LocId).zip(ops).map(|(loc, op)| Statement { op, loc }).collect();
+        Arc::new(Block { ops, terminator: Terminator::Return })
+    };
+    let blocks = (0..ranks).map(block).collect();
+    let source: Arc<dyn Source> = Arc::new(Evaluated { program: Arc::new(names), blocks });
+    one_run(&format!("mesh of {ranks} ranks x {count} all_reduces"), &source, (ranks, count));
+}
+
+/// Explores a program without choices.
+fn one_run(what: &str, source: &Arc<dyn Source>, (ranks, count): (u32, u32)) {
     let mut states = 0;
+    let before = cpu_seconds();
     let times = Times::of(|| {
-        let run = explore(&source, Config::new(ranks), &Bounds::default()).expect("a script evaluates");
+        let run = explore(source, Config::new(ranks), &Bounds::default()).expect("a script evaluates");
         states = run.states;
     });
+    let processor = (cpu_seconds() - before) / f64::from(Times::RUNS);
     let operations = f64::from(ranks) * f64::from(count);
     println!(
-        "{ranks} ranks x {count} all_reduces: {times}, {:.2} M operations/s, {states} state, peak {} MiB",
+        "{what}: {times}, {:.2} M operations/s, {processor:.2} s of processor time, {:.2} M operations/s, \
+         {states} state, peak {} MiB",
         operations / times.median.as_secs_f64() / 1e6,
+        operations / processor / 1e6,
         peak_mib()
     );
+}
+
+/// Processor time of this process so far, from the kernel, which counts hundredths.
+fn cpu_seconds() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = status.rsplit(')').next().unwrap_or_default().split_whitespace();
+    // Those of its threads, in user and in system mode.
+    fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
 /// What one thing took, done several times: machines are not equally fast all the time.
@@ -166,8 +234,10 @@ struct Times {
 }
 
 impl Times {
+    const RUNS: u32 = 5;
+
     fn of(mut what: impl FnMut()) -> Self {
-        let mut taken: Vec<Duration> = (0..5)
+        let mut taken: Vec<Duration> = (0..Self::RUNS)
             .map(|_| {
                 let started = Instant::now();
                 what();

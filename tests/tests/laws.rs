@@ -203,6 +203,36 @@ fn reduced_and_naive_agree() {
     }
 }
 
+/// What ranks learn of each other is joined where they are few, and only recorded where they are many: both find the same
+/// in the same states.
+#[test]
+fn what_is_recorded_is_what_is_joined() {
+    let (mut runner, strategy) = (runner(29), recipes());
+    let (mut several, mut broken) = (0, 0);
+    for nth in 0..programs() / 4 {
+        let recipe = strategy.new_tree(&mut runner).expect("a strategy generates").current();
+        let trial = if nth % 4 == 0 { recipe.trial_of_alike() } else { recipe.trial() };
+        let source: Arc<dyn Source> = trial.script;
+        let explored = |joins_recorded_from| {
+            let config = Config { joins_recorded_from, ..trial.config.clone() };
+            explore(&source, config, &bounds()).expect("a script evaluates")
+        };
+        let (joined, recorded) = (explored(u32::MAX), explored(0));
+        if joined.bound.is_some() || recorded.bound.is_some() {
+            continue;
+        }
+        assert_eq!(joined.outcomes, recorded.outcomes, "{recipe:?}");
+        assert_eq!(joined.broken, recorded.broken, "{recipe:?}");
+        assert_eq!(joined.contended, recorded.contended, "{recipe:?}");
+        let counts = |of: &Exploration| (of.states, of.executions, of.steps);
+        assert_eq!(counts(&joined), counts(&recorded), "{recipe:?}");
+        several += usize::from(joined.states > 1);
+        broken += usize::from(!joined.broken.is_empty());
+    }
+    println!("{several} programs have several states, {broken} break rules");
+    assert!(several * 10 >= programs() / 4 && broken * 10 >= programs() / 4, "few programs would tell");
+}
+
 /// A launcher that ends the job takes away what hangs once a rank is dead, and changes nothing else.
 #[test]
 fn a_launcher_changes_only_runs_in_which_a_rank_dies() {
