@@ -53,16 +53,18 @@ pub struct Difference {
 pub enum InWhat {
     /// The sets of outcomes.
     Outcomes,
+    /// What is found where histories merge, and where they are told apart.
+    Merged,
     /// The reduced exploration hit a bound that the oracle did not hit.
     Bound,
     /// One of them does not come to an end, because the model is wrong.
     Panic,
 }
 
-/// Bounds within which the oracle explores most random programs in a fraction of a second.
+/// Bounds within which the oracle explores most random programs in a fraction of a second. Histories are told apart.
 #[must_use]
 pub fn bounds() -> Bounds {
-    Bounds { states: 30_000, ..Bounds::default() }
+    Bounds { states: 30_000, merge_from: u64::MAX, ..Bounds::default() }
 }
 
 /// Compares the two semantics of a program.
@@ -105,10 +107,33 @@ fn explored(trial: &Trial) -> Compared {
         }
     };
     let text = text.or_else(|| difference_in_one_order(&shown(&both.reduced), &shown(&both.exact)));
-    match text {
-        None => Compared::Agree(both),
-        Some(text) => differ(InWhat::Outcomes, text),
+    if let Some(text) = text {
+        return differ(InWhat::Outcomes, text);
     }
+    let merge = Bounds { merge_from: 0, ..bounds() };
+    let config = Config { concurrent_calls: ConcurrentCalls::InEveryOrder, ..trial.config.clone() };
+    let merged = explore(&source, config, &merge).expect("a script evaluates");
+    if (shown(&merged), found(&merged)) == (shown(&both.exact), found(&both.exact)) {
+        return Compared::Agree(both);
+    }
+    let (shown, told_apart) = (shown(&merged), shown(&both.exact));
+    let lost: Vec<_> = told_apart.difference(&shown).collect();
+    let invented: Vec<_> = shown.difference(&told_apart).collect();
+    let text = format!(
+        "where histories merge, lost {lost:#?}\ninvented {invented:#?}\n{:#?}\ninstead of {:#?}",
+        found(&merged),
+        found(&both.exact),
+    );
+    differ(InWhat::Merged, text)
+}
+
+/// What an exploration finds beside outcomes.
+fn found(exploration: &Exploration) -> impl PartialEq + std::fmt::Debug + use<> {
+    let Exploration { broken, bound, reached, costs, executed, measured, idle_ranks, .. } = exploration;
+    // Which rank chooses first depends on how far each has come, which is history: so do the lengths of witnesses.
+    let broken: Vec<Rule> = broken.keys().copied().collect();
+    let found = (bound.clone(), reached.clone(), *costs, *executed, measured.clone(), idle_ranks.clone());
+    (broken, found)
 }
 
 /// The outcomes of an exploration.

@@ -2,17 +2,21 @@
 //!
 //! Not here: how long it takes (`benches/engine.rs`).
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
+use rankcheck::search::explore::{Bounds, explore};
 use rankcheck::search::{Options, Verdict, search};
 use rankcheck::spec::load;
+use rankcheck_model::{Config, Forgotten, Source};
 use rankcheck_tests::repository::{differs_from_golden, enter};
 
 #[test]
 fn searches_grow_as_they_are_known_to() {
     let folder = enter().join("tests/growth");
     let mut text = String::from("states  executions\n");
-    for family in ["decisions", "mutexes", "pairs", "polls"] {
+    for family in ["batches", "decisions", "mutexes", "pairs", "polls"] {
         let spec = load(&folder.join(family).with_extension("star")).expect("the family is good");
         for check in &spec.checks {
             let explained = search(&spec, check, &Options::default()).expect("it evaluates");
@@ -25,4 +29,30 @@ fn searches_grow_as_they_are_known_to() {
     }
     let differs = differs_from_golden(&folder.join("counts.txt"), &text);
     assert!(differs.is_none(), "{}", differs.unwrap_or_default());
+}
+
+/// Forgetting of a history what still matters must be noticed.
+#[test]
+fn what_matters_of_a_history_is_remembered() {
+    let spec = load(&enter().join("tests/growth/forgotten.star")).expect("the programs are good");
+    for what in Forgotten::ALL {
+        let name = format!("{what:?}").to_lowercase();
+        let check = spec.checks.iter().find(|check| check.name == name).expect("each has a program");
+        let source = check.source(2, &[], &check.assume).expect("it is a program");
+        let source: Arc<dyn Source> = Arc::new(source);
+        let outcomes = |merge_from, forgotten: BTreeSet<Forgotten>| {
+            let config = Config { declared_forgotten: forgotten, ..Config::new(2) };
+            let bounds = Bounds { merge_from, ..Bounds::default() };
+            let exploration = explore(&source, config, &bounds).expect("it evaluates");
+            exploration.outcomes.into_keys().collect::<BTreeSet<_>>()
+        };
+        let right = outcomes(u64::MAX, BTreeSet::new());
+        assert_eq!(outcomes(0, BTreeSet::new()).len(), right.len(), "{name}");
+        assert!(right.len() > 1, "{name} makes no difference");
+        assert_ne!(
+            outcomes(0, BTreeSet::from([what])).len(),
+            right.len(),
+            "{name} can be forgotten unnoticed"
+        );
+    }
 }

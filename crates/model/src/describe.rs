@@ -18,6 +18,11 @@ pub trait Naming {
 
     /// The number of the thread of this rank that started there.
     fn thread(&self, start: ThreadStart) -> Option<usize>;
+
+    /// What the result of an earlier operation is called.
+    fn slot(&self, slot: Slot) -> Slot {
+        slot
+    }
 }
 
 /// The names of a source. Threads go by the numbers of their starts, so descriptions of two sources compare.
@@ -160,9 +165,9 @@ impl<T: Describe> Describe for Arc<T> {
 
 impl Describe for Slot {
     fn describe(&self, to: &mut Description<'_>) {
-        let Self { start, index } = self;
         to.slots.push(*self);
-        to.call("Slot", &[("entry", start), ("index", index)]);
+        let Self { start, index } = to.naming.slot(*self);
+        to.call("Slot", &[("entry", &start), ("index", &index)]);
     }
 }
 

@@ -32,8 +32,10 @@ use crate::history::Notes;
 use crate::judge::finding::{About, Finding, FindingKey, OpRef, Rule};
 use crate::members::MemberLists;
 use crate::platform::Platform;
+use crate::position::Places;
 use crate::program::{Answer, Block, Loc, Source, SourceError};
 use crate::rank::{Rank, Thread, ThreadStart, Token};
+use crate::remembered::{Forgotten, Remembered};
 use crate::snapshot::MemoryNotes;
 use crate::term::Terms;
 
@@ -129,10 +131,14 @@ pub struct Config {
     pub explain: Explain,
     /// Objects known to be contended.
     pub contended: BTreeSet<Object>,
+    /// What is remembered of histories, which merge where nothing else tells them apart; none if all are told apart.
+    pub remembered: Option<Arc<Remembered>>,
     /// Kinds declared to commute although they do not: only for testing the tests.
     pub declared_commuting: BTreeSet<ObjectKind>,
     /// Kinds declared to be a rank's own although ranks share them: only for testing the tests.
     pub declared_own: BTreeSet<ObjectKind>,
+    /// What is declared not to matter although it does, where histories merge: only for testing the tests.
+    pub declared_forgotten: BTreeSet<Forgotten>,
     /// Pairs of transfers that certainly progress together, where that is not to be the platform's number: only for
     /// testing with small groups.
     pub planned_together: Option<u32>,
@@ -165,8 +171,10 @@ impl Config {
             concurrent_calls: ConcurrentCalls::InOneOrder,
             explain: Explain::No,
             contended: BTreeSet::new(),
+            remembered: None,
             declared_commuting: BTreeSet::new(),
             declared_own: BTreeSet::new(),
+            declared_forgotten: BTreeSet::new(),
             planned_together: None,
             launches_kept: 64,
             edits: Edits::default(),
@@ -210,6 +218,8 @@ pub enum Choice {
 pub enum Interruption {
     /// These objects turned out to be contended: start again with them.
     Contended(BTreeSet<Object>),
+    /// More of histories matters than was remembered: start again with this.
+    Remember(Remembered),
     /// A rank has more threads and streams than clocks have room for: start again with this many.
     Actors(u32),
     /// The program cannot be evaluated.
@@ -221,6 +231,7 @@ pub enum Interruption {
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     pub(crate) contended: BTreeSet<Object>,
+    pub(crate) remembered: Option<Remembered>,
     pub(crate) actors: Option<u32>,
     pub(crate) source: Option<SourceError>,
     pub(crate) steps: Option<u64>,
@@ -237,6 +248,7 @@ pub struct Machine {
     pub(crate) terms: Mutex<Terms>,
     /// Streams and events of graphs, by graph and by the name they were captured under.
     pub(crate) inner: Mutex<Vec<(Token, Token)>>,
+    pub(crate) places: Mutex<Places>,
     pub(crate) pending: Mutex<Pending>,
     pub(crate) interrupted: AtomicBool,
     pub(crate) reached: Mutex<BTreeSet<Token>>,
@@ -309,6 +321,7 @@ impl Machine {
             member_lists: MemberLists::default(),
             terms: Mutex::default(),
             inner: Mutex::default(),
+            places: Mutex::default(),
             pending: Mutex::default(),
             interrupted: AtomicBool::new(false),
             reached: Mutex::default(),
@@ -350,6 +363,9 @@ impl Machine {
         }
         if let Some(actors) = pending.actors {
             return Some(Interruption::Actors(actors));
+        }
+        if let Some(remembered) = &pending.remembered {
+            return Some(Interruption::Remember(remembered.clone()));
         }
         Some(Interruption::Contended(pending.contended.clone()))
     }

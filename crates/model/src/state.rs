@@ -4,8 +4,10 @@
 //! accesses are functions of the positions of the threads and stay out of the hash.
 //! Not here: how states follow one another.
 
+use crate::identity::{Identify, Identity, Known};
 use crate::judge::finding::{Finding, FindingKey, OpRef};
 use crate::judge::ledger::Ledger;
+use crate::machine::Machine;
 use crate::noun::address::{FreedAddresses, KnownAddresses};
 use crate::noun::barrier::Barriers;
 use crate::noun::collective::{DifferentOperands, HandedOverParts};
@@ -28,6 +30,7 @@ use crate::noun::stream::StreamQueues;
 use crate::noun::thread::Threads;
 use crate::order::dependence::Touches;
 use crate::rank::Rank;
+use crate::remembered::Forgotten;
 use crate::walk::{LocalHash, Renumber, Renumbering, hash_of, walk};
 use rustc_hash::FxHasher;
 use std::collections::BTreeMap;
@@ -224,6 +227,72 @@ impl State {
     /// Lets copies share all that is here.
     pub(crate) fn share(&mut self) {
         self.ranks.iter_mut().for_each(StatePart::share);
+    }
+
+    /// What everybody knows who may still do something, and the threads of each rank alone.
+    fn known(&self, machine: &Machine) -> (Known, Vec<Known>) {
+        let actors = self.ranks.len() * machine.config.actors_per_rank as usize;
+        let mut everybody = Known::default();
+        let mut of_ranks = Vec::with_capacity(self.ranks.len());
+        for rank in self.ranks() {
+            let mut own = Known::default();
+            for thread in rank.threads().iter().filter(|thread| thread.running()) {
+                own.lower(actors, thread.clock());
+                everybody.lower(actors, thread.clock());
+            }
+            of_ranks.push(own);
+            for (_, stream) in rank.streams() {
+                // Work behind it learns more on the way.
+                let Some(head) = stream.head() else { continue };
+                let mut clock = stream.clock().clone();
+                clock.join(&head.issue);
+                everybody.lower(actors, &clock);
+            }
+        }
+        (everybody, of_ranks)
+    }
+
+    fn identify(&self, machine: &Machine, of_ranks: &[Known], to: &mut Identity<'_>) {
+        for (rank, own) in (0..).map(Rank).zip(of_ranks) {
+            self.identify_rank(rank, own, to);
+        }
+        to.enter_shared();
+        self.shared.identify(to);
+        machine.identify_executed(self, to);
+        if !machine.config.declared_forgotten.contains(&Forgotten::Votes) {
+            Machine::agreed_so_far(self).hash(to);
+        }
+        self.findings.keys().for_each(|key| key.hash(to));
+        (self.undefined.is_some(), self.faults_used).hash(to);
+    }
+
+    fn identify_rank(&self, rank: Rank, known: &Known, to: &mut Identity<'_>) {
+        to.enter(self.rank(rank), known);
+        self.rank(rank).identify(to);
+        // What the program still holds is part of what a run leaves behind.
+        let held = Machine::held_buffers(self, rank).map(|(.., buffer)| buffer);
+        to.unordered(held, |buffer, to| buffer.identify(to));
+    }
+
+    /// What the state is where histories merge.
+    #[must_use]
+    pub fn merged_fingerprint(&self, machine: &Machine) -> u64 {
+        let (everybody, of_ranks) = self.known(machine);
+        Identity::whole(machine, &everybody, |to| self.identify(machine, &of_ranks, to))
+    }
+
+    /// What each rank looks like on its own, where histories merge.
+    pub(crate) fn merged_local_hashes(&self, machine: &Machine) -> Vec<u64> {
+        let (everybody, of_ranks) = self.known(machine);
+        let asked = Identity::asked(machine, &everybody, |to| self.identify(machine, &of_ranks, to));
+        let per_rank = machine.config.actors_per_rank;
+        let ranks = (0..).map(Rank).zip(&of_ranks);
+        ranks
+            .map(|(rank, own)| {
+                let actors = rank.0 * per_rank..(rank.0 + 1) * per_rank;
+                Identity::alone(machine, &everybody, (&asked, actors), |to| self.identify_rank(rank, own, to))
+            })
+            .collect()
     }
 
     /// Brings the cached hashes up to date.

@@ -21,14 +21,27 @@ use crate::term::{Content, Term, Terms};
 ///
 /// - `hashed`: it does;
 /// - `(projection)`: what this function makes of it does;
-/// - `derived`: it does not, because it is a function of the positions of the threads, or only explains.
+/// - `derived`: it does not, because it is a function of the positions of the threads; where histories merge
+///   ([`crate::identity`]), it does;
+/// - `explains`: it never does, because it only explains, or follows from the rest.
 ///
-/// The second says whether it names ranks or their actors:
+/// After `apart`, how the value is identified where histories merge is written by hand. The second says whether it names ranks or their actors:
 ///
 /// - `moved`: it is renumbered;
 /// - `fixed`: it names none, or only where ranks are told apart and never renumbered.
 macro_rules! walk {
     (struct $name:ident { $($field:ident: $identity:tt $numbers:ident),* $(,)? }) => {
+        impl $crate::identity::Identify for $name {
+            fn identify(&self, to: &mut $crate::identity::Identity<'_>) {
+                let Self { $($field),* } = self;
+                let _ = &to;
+                $(walk!(@identify $identity $field to);)*
+            }
+        }
+
+        walk!(apart struct $name { $($field: $identity $numbers),* });
+    };
+    (apart struct $name:ident { $($field:ident: $identity:tt $numbers:ident),* $(,)? }) => {
         impl std::hash::Hash for $name {
             fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
                 let Self { $($field),* } = self;
@@ -56,6 +69,18 @@ macro_rules! walk {
         $(( $($item:ident: $item_identity:tt $item_numbers:ident),* ))?
         $({ $($field:ident: $identity:tt $numbers:ident),* })?
     ),* $(,)? }) => {
+        impl $crate::identity::Identify for $name {
+            fn identify(&self, to: &mut $crate::identity::Identity<'_>) {
+                std::hash::Hash::hash(&std::mem::discriminant(self), to);
+                match self { $(
+                    Self::$variant $(( $($item),* ))? $({ $($field),* })? => {
+                        $($(walk!(@identify $item_identity $item to);)*)?
+                        $($(walk!(@identify $identity $field to);)*)?
+                    }
+                )* }
+            }
+        }
+
         impl std::hash::Hash for $name {
             fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
                 std::mem::discriminant(self).hash(state);
@@ -91,7 +116,10 @@ macro_rules! walk {
     };
     (@hash hashed $field:ident $state:ident) => { std::hash::Hash::hash($field, $state) };
     (@hash derived $field:ident $state:ident) => {{ let _ = $field; }};
+    (@hash explains $field:ident $state:ident) => {{ let _ = $field; }};
     (@hash ($projection:expr) $field:ident $state:ident) => { std::hash::Hash::hash(&$projection($field), $state) };
+    (@identify explains $field:ident $to:ident) => {{ let _ = $field; }};
+    (@identify $identity:tt $field:ident $to:ident) => { $crate::identity::Identify::identify($field, $to) };
     (@renumber moved $field:ident $by:ident) => { $crate::walk::Renumber::renumber($field, $by) };
     (@renumber fixed $field:ident $by:ident) => {{ let _ = $field; }};
     (@stays moved $field:ident $by:ident) => { $crate::walk::Renumber::stays($field, $by) };

@@ -64,6 +64,9 @@ pub(super) struct CheckArguments {
     /// Give up on a run beyond this many operations (2,000,000,000 if not given).
     #[arg(long)]
     max_steps: Option<u64>,
+    /// Merge histories that lead to one future from this many states on (1,000 if not given).
+    #[arg(long, value_name = "STATES", conflicts_with = "naive")]
+    merge_from: Option<u64>,
     /// Give up on an exploration after this many seconds.
     #[arg(long, allow_negative_numbers = true)]
     max_seconds: Option<f64>,
@@ -250,6 +253,7 @@ impl CheckArguments {
             (self.max_states.is_some(), "--max-states"),
             (self.max_choices.is_some(), "--max-choices"),
             (self.max_steps.is_some(), "--max-steps"),
+            (self.merge_from.is_some(), "--merge-from"),
             (self.max_seconds.is_some(), "--max-seconds"),
             (self.jobs.is_some(), "--jobs"),
             (self.trace_out.is_some(), "--trace-out"),
@@ -339,6 +343,7 @@ impl CheckArguments {
                 choices: self.max_choices.unwrap_or(bounds.choices),
                 time,
                 steps: self.max_steps.unwrap_or(bounds.steps),
+                merge_from: self.merge_from.unwrap_or(bounds.merge_from),
                 memory: self.max_memory.or(bounds.memory),
                 stop: stop.clone(),
             },

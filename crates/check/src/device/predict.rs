@@ -148,7 +148,7 @@ pub fn predicted(
         CommHistory::Warm => Connections::Made,
     };
     let config = Config { connections, in_flight: InFlight::OfPlatform, ..config };
-    let bounds = Bounds { states: STATES, ..Bounds::default() };
+    let bounds = Bounds { states: STATES, merge_from: u64::MAX, ..Bounds::default() };
     let exploration = explore_alone(&source, config, &bounds)?;
     let config = exploration.config.clone();
     let outcomes = exploration.outcomes.len();

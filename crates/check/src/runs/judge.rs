@@ -422,7 +422,7 @@ fn run(recording: &Recording, platform: Platform, explain: Explain) -> Result<(M
             None => return Ok((machine, state)),
             Some(Interruption::Actors(actors)) => config.actors_per_rank = actors,
             Some(Interruption::Steps(_)) => return Err(RunError::TooMany),
-            Some(Interruption::Contended(_) | Interruption::Source(_)) => {
+            Some(Interruption::Contended(_) | Interruption::Remember(_) | Interruption::Source(_)) => {
                 unreachable!("everything is declared to commute, and every operation is there")
             }
         }

@@ -62,6 +62,8 @@ pub struct Bounds {
     pub time: Option<Duration>,
     /// Operations of one run between two choices.
     pub steps: u64,
+    /// From how many states on histories merge that lead to one future; until then each is told apart.
+    pub merge_from: u64,
     /// Bytes that the process may hold. Of several searches in one process, the largest gives up.
     pub memory: Option<u64>,
     /// Whether it was interrupted.
@@ -75,6 +77,7 @@ impl Default for Bounds {
             choices: 10_000,
             time: None,
             steps: 2_000_000_000,
+            merge_from: 1_000,
             memory: memory::share(),
             stop: StopRequest::default(),
         }
@@ -238,6 +241,8 @@ pub(super) struct CompleteRuns {
     collected: Mutex<Collected>,
     states: Arc<AtomicU64>,
     cut: AtomicBool,
+    /// Whether there were so many states that histories are to merge.
+    many: AtomicBool,
     bounds: Bounds,
     started: Instant,
 }
@@ -272,7 +277,14 @@ impl CompleteRuns {
     pub(super) fn new(bounds: Bounds, started: Instant) -> Self {
         let states = Arc::new(AtomicU64::new(0));
         searches().push(Arc::clone(&states));
-        Self { collected: Mutex::default(), states, cut: AtomicBool::new(false), bounds, started }
+        Self {
+            collected: Mutex::default(),
+            states,
+            cut: AtomicBool::new(false),
+            many: AtomicBool::new(false),
+            bounds,
+            started,
+        }
     }
 
     fn locked(&self) -> MutexGuard<'_, Collected> {
@@ -294,6 +306,11 @@ impl CompleteRuns {
             return false;
         }
         let states = self.states.fetch_add(1, Ordering::Relaxed) + 1;
+        if states > self.bounds.merge_from {
+            self.many.store(true, Ordering::Relaxed);
+            self.cut.store(true, Ordering::Relaxed);
+            return false;
+        }
         if states > self.bounds.states {
             self.cut(BoundHit::States(self.bounds.states));
             return false;
@@ -433,7 +450,7 @@ impl CompleteRuns {
             idle_ranks,
             another_order: first.another_order.clone().map(|(_, told)| told),
             measured: machine.measured().into_iter().map(|(name, value)| (word(name), value)).collect(),
-            config: machine.config.clone(),
+            config: Config { remembered: None, ..machine.config.clone() },
         }
     }
 }
@@ -465,6 +482,8 @@ fn object_name(machine: &Machine, object: rankcheck_model::Object) -> String {
 #[derive(Debug, Clone)]
 struct Settled {
     state: State,
+    /// Of the state alone.
+    fingerprint: u64,
     choices: u32,
     agreed: Arc<SameDecisions>,
     /// Whether there is no other.
@@ -499,7 +518,7 @@ impl Fingerprinted for Settled {
         if self.only {
             return 0;
         }
-        let fingerprint = u128::from(self.state.fingerprint());
+        let fingerprint = u128::from(self.fingerprint);
         if self.agreed.counts.is_empty() {
             return fingerprint;
         }
@@ -540,6 +559,12 @@ struct Restriction {
     decided: DecidedRun,
     /// Places at which all ranks decide alike.
     alike_at: Vec<Loc>,
+}
+
+impl Restriction {
+    fn is_empty(&self) -> bool {
+        self.alike_at.is_empty() && self.decided.is_empty()
+    }
 }
 
 /// Who looks at states, one after the other.
@@ -610,7 +635,7 @@ impl Reduced {
     fn settled(&self, mut state: State, choices: u32, agreed: Arc<SameDecisions>) -> Settled {
         // A run without choices is told apart from none: what many ranks know of each other need not be worked out.
         if choices == 0 && (self.machine.interrupted() || self.machine.choices(&state).is_empty()) {
-            return Settled { state, choices, agreed, only: true };
+            return Settled { state, fingerprint: 0, choices, agreed, only: true };
         }
         let symmetric = self.machine.source.symmetry() == Symmetry::Interchangeable
             && self.machine.config.edits.is_empty();
@@ -618,8 +643,13 @@ impl Reduced {
             self.renumbered.store(true, Ordering::Relaxed);
             self.machine.canonicalize(&mut state);
         }
-        state.seal();
-        Settled { state, choices, agreed, only: false }
+        let fingerprint = if self.machine.config.remembered.is_some() && !self.machine.interrupted() {
+            state.merged_fingerprint(&self.machine)
+        } else {
+            state.seal();
+            state.fingerprint()
+        };
+        Settled { state, fingerprint, choices, agreed, only: false }
     }
 }
 
@@ -759,6 +789,15 @@ fn explore_with(
 ) -> Result<Exploration, SourceError> {
     let restriction = Arc::new(restriction);
     let mut walk = RepeatedWalk::new(Config { mode: Mode::Reduced, ..config }, bounds);
+    // What is decided already is decided at positions in histories, edits are made there, and overlaps are declared of
+    // such; and a recorded run is long and has no choices.
+    if !restriction.is_empty()
+        || !walk.config.edits.is_empty()
+        || source.declares_overlap()
+        || source.hides_order()
+    {
+        walk = walk.tells_histories_apart();
+    }
     loop {
         let machine = walk.machine(source);
         let reduced = Reduced::new(&machine, &restriction, false);
@@ -780,7 +819,8 @@ pub fn breadth_first(
     config: Config,
     bounds: &Bounds,
 ) -> Result<Exploration, SourceError> {
-    let mut walk = RepeatedWalk::new(Config { mode: Mode::Reduced, ..config }, bounds);
+    let mut walk =
+        RepeatedWalk::new(Config { mode: Mode::Reduced, ..config }, bounds).tells_histories_apart();
     loop {
         let machine = walk.machine(source);
         let mut reduced = Reduced::new(&machine, &Arc::default(), true);
@@ -808,19 +848,27 @@ pub fn breadth_first(
 }
 
 /// Walks over the states of a program, one after the other: each knows of more that is contended.
-pub(super) struct RepeatedWalk<'a> {
+pub(super) struct RepeatedWalk {
     config: Config,
-    bounds: &'a Bounds,
+    bounds: Bounds,
     started: Instant,
     /// What the walk that goes on has found.
     pub(super) runs: Arc<CompleteRuns>,
 }
 
-impl<'a> RepeatedWalk<'a> {
-    pub(super) fn new(config: Config, bounds: &'a Bounds) -> Self {
+impl RepeatedWalk {
+    pub(super) fn new(config: Config, bounds: &Bounds) -> Self {
         let started = Instant::now();
         let config = Config { steps_at_most: bounds.steps, ..config };
-        Self { config, bounds, started, runs: Arc::new(CompleteRuns::new(bounds.clone(), started)) }
+        let runs = Arc::new(CompleteRuns::new(bounds.clone(), started));
+        Self { config, bounds: bounds.clone(), started, runs }
+    }
+
+    /// Histories are told apart, however many states there are.
+    pub(super) fn tells_histories_apart(mut self) -> Self {
+        self.bounds.merge_from = u64::MAX;
+        self.runs = Arc::new(CompleteRuns::new(self.bounds.clone(), self.started));
+        self
     }
 
     /// A machine that knows what is contended.
@@ -832,6 +880,9 @@ impl<'a> RepeatedWalk<'a> {
     pub(super) fn is_over(&mut self, machine: &Machine, misnumbered: bool) -> Result<bool, SourceError> {
         match machine.interruption() {
             None if misnumbered => {}
+            None if self.runs.many.load(Ordering::Relaxed) => {
+                self.config.remembered = Some(Arc::default());
+            }
             None => return Ok(true),
             Some(Interruption::Source(error)) => return Err(error),
             Some(Interruption::Steps(steps)) => {
@@ -840,12 +891,20 @@ impl<'a> RepeatedWalk<'a> {
             }
             Some(Interruption::Actors(actors)) => self.config.actors_per_rank = actors,
             Some(Interruption::Contended(objects)) => self.config.contended.extend(objects),
+            Some(Interruption::Remember(more)) => {
+                let mut remembered = self.config.remembered.as_deref().cloned().unwrap_or_default();
+                remembered.extend(&more);
+                self.config.remembered = Some(Arc::new(remembered));
+            }
         }
         if let Some(time) = self.bounds.time
             && self.started.elapsed() > time
         {
             self.runs.cut(BoundHit::Time(time));
             return Ok(true);
+        }
+        if self.config.remembered.is_some() {
+            self.bounds.merge_from = u64::MAX;
         }
         self.runs = Arc::new(CompleteRuns::new(self.bounds.clone(), self.started));
         Ok(false)

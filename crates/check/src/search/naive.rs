@@ -81,7 +81,7 @@ pub fn explore(
     bounds: &Bounds,
 ) -> Result<Exploration, SourceError> {
     let config = Config { mode: Mode::Naive, launches_kept: usize::MAX, ..config };
-    let mut walk = RepeatedWalk::new(config, bounds);
+    let mut walk = RepeatedWalk::new(config, bounds).tells_histories_apart();
     loop {
         let machine = walk.machine(source);
         let naive = Naive { machine: Arc::clone(&machine), remembered: 0 };

@@ -164,6 +164,11 @@ pub(crate) struct DecidedRun {
 }
 
 impl DecidedRun {
+    /// Whether nothing is decided.
+    pub(super) fn is_empty(&self) -> bool {
+        self.values.is_empty() && self.turns.is_empty()
+    }
+
     /// What is decided in a run, and how it ends.
     fn of(source: &Arc<dyn Source>, config: &Config, choices: &[Choice]) -> (Self, Outcome) {
         let machine = Machine::new(Arc::clone(source), config.clone());

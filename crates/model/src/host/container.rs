@@ -44,6 +44,16 @@ fn known<V>(table: &[(Token, V)], name: Token) -> Option<&V> {
 }
 
 impl<O: Objects> Containers<O> {
+    /// All maps, each with its entries in the order of insertion.
+    pub fn maps(&self) -> impl Iterator<Item = (Token, &[(Value<O>, Value<O>)])> {
+        self.maps.iter().map(|(name, entries)| (*name, entries.as_slice()))
+    }
+
+    /// All lists, each with its elements.
+    pub fn lists(&self) -> impl Iterator<Item = (Token, &[Value<O>])> {
+        self.lists.iter().map(|(name, elements)| (*name, elements.as_slice()))
+    }
+
     /// The entries of a map, in the order of insertion.
     #[must_use]
     pub fn entries(&self, map: Token) -> &[(Value<O>, Value<O>)] {

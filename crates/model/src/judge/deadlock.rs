@@ -166,7 +166,7 @@ impl Machine {
                 // What it is about comes before who: the name of a deadlock does not depend on the ranks' numbers.
                 .min_by_key(|n| {
                     let node = &nodes[**n];
-                    (node.about.is_none(), node.rule, node.past(state), node.about, node.op)
+                    (node.about.is_none(), node.rule, node.about, node.past(state), node.op)
                 })
                 .expect("a component has nodes");
             self.report_deadlock(state, &nodes, &component, *first);

@@ -4,6 +4,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use crate::identity::identify_as_hashed;
 use crate::judge::finding::OpRef;
 use crate::state::{RankState, Table};
 use crate::walk::{LocalHash, walk};
@@ -58,7 +59,7 @@ impl Costs {
 
 /// What a rank has executed of that which a verdict is about. It follows from the answers that its threads were given and
 /// from the values that were chosen for it, so it tells no states apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Executed {
     /// Collectives, each replay of a captured one too.
     pub collectives: u32,
@@ -93,9 +94,11 @@ pub(crate) struct Ledger {
     corrupt: bool,
 }
 
+identify_as_hashed!(CallError, Costs, Executed);
 walk!(struct Ledger {
     errors: hashed fixed,
-    failed: derived moved,
+    // What is told of it stands in `errors`.
+    failed: explains moved,
     costs: hashed fixed,
     executed: derived fixed,
     corrupt: hashed fixed,

@@ -12,13 +12,14 @@ use crate::machine::Kind;
 use crate::noun::pool::Plan;
 use crate::op::{Op, Show, Verb};
 use crate::program::Operand;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::host::value::Value;
 use crate::machine::Machine;
 use crate::members::MemberList;
 use crate::noun::rendezvous::Rendezvous;
-use crate::noun::thread::Next;
+use crate::noun::thread::{Next, Status};
 use crate::order::dependence::{Access, Object};
 use crate::rank::Rank;
 use crate::state::{State, Table};
@@ -94,23 +95,44 @@ pub(crate) struct Barriers {
 
 walk!(struct Barriers { entered: hashed fixed });
 
+impl Op {
+    /// Whether it is a vote of an agreement.
+    pub(crate) fn is_vote(&self) -> bool {
+        matches!(self, Self::Barrier(BarrierOp::AllAgree { .. }))
+    }
+}
+
 impl Machine {
+    /// The agreements under way, each with whether all have agreed so far: all that votes do.
+    pub(crate) fn agreed_so_far(state: &State) -> BTreeMap<&Rendezvous, bool> {
+        let mut agreed = BTreeMap::new();
+        for (rank, r) in (0..).map(Rank).zip(state.ranks()) {
+            for (thread, t) in (0..).zip(r.threads()) {
+                if let Status::Waiting(rendezvous @ Rendezvous::Host(..)) = t.status() {
+                    let vote = Self::vote(state, rank, thread).unwrap_or(true);
+                    *agreed.entry(rendezvous).or_insert(true) &= vote;
+                }
+            }
+        }
+        agreed
+    }
+
+    /// How a thread votes that stands at an agreement.
+    fn vote(state: &State, rank: Rank, thread: u32) -> Option<bool> {
+        let Next::Op(op) = state.rank(rank).thread(thread).upcoming() else { return None };
+        match &op.op {
+            Op::Barrier(BarrierOp::AllAgree { value, .. }) => {
+                let value = Self::value(state, rank, value);
+                Some(!matches!(value, Value::Null | Value::Bool(false) | Value::Int(0)))
+            }
+            _ => None,
+        }
+    }
+
     /// Barriers and agreements pair by order; a barrier agrees to everything.
     pub(crate) fn host_meet(&self, state: &mut State, here: &[(Rank, u32)]) {
-        let votes: Vec<Option<bool>> = here
-            .iter()
-            .map(|(rank, thread)| {
-                let t = state.rank(*rank).thread(*thread);
-                let Next::Op(op) = t.upcoming() else { return None };
-                match &op.op {
-                    Op::Barrier(BarrierOp::AllAgree { value, .. }) => {
-                        let value = Self::value(state, *rank, value);
-                        Some(!matches!(value, Value::Null | Value::Bool(false) | Value::Int(0)))
-                    }
-                    _ => None,
-                }
-            })
-            .collect();
+        let votes: Vec<Option<bool>> =
+            here.iter().map(|(rank, thread)| Self::vote(state, *rank, *thread)).collect();
         let agreed = votes.iter().all(|vote| vote.unwrap_or(true));
         for ((rank, thread), vote) in here.iter().zip(votes) {
             match vote {

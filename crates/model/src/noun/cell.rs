@@ -8,6 +8,7 @@ use std::hash::{Hash, Hasher};
 
 use crate::clock::Clock;
 use crate::host::value::Value;
+use crate::identity::{Identify, Identity};
 use crate::judge::finding::OpRef;
 use crate::walk::{Renumber, Renumbering};
 
@@ -50,6 +51,23 @@ impl<V: Word> Hash for Cell<V> {
         let Self { writes } = self;
         let standing = writes.last().filter(|write| write.value.is_there());
         standing.map(|WordWrite { value, by, op: _ }| (value, by)).hash(state);
+    }
+}
+
+impl<V: Word> Identify for Cell<V> {
+    fn identify(&self, to: &mut Identity<'_>) {
+        let Self { writes } = self;
+        // Nobody is ordered after anything before the last write that everybody knows.
+        let known = |write: &WordWrite<V>| to.is_known(write.by.actor(), write.by.epoch());
+        let from = writes.iter().rposition(known);
+        let since = &writes[from.unwrap_or(0)..];
+        for WordWrite { value, by, op } in since {
+            value.hash(to);
+            to.asked_about(by.actor(), by.epoch());
+            by.identify(to);
+            op.identify(to);
+        }
+        (from.is_some(), since.len()).hash(to);
     }
 }
 

@@ -11,6 +11,8 @@
 use crate::clock::{Actor, Clock};
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
+use crate::identity::identify_as_hashed;
+use crate::identity::{Identify, Identity};
 use crate::judge::deadlock::Awaits;
 use crate::machine::{ConcurrentCalls, Kind};
 use crate::noun::pool::Plan;
@@ -170,7 +172,7 @@ impl Verb for CommOp {
 
     fn ready(&self, here: Here<'_>, nondet: &mut NondetValues<'_>) -> Poll {
         let address = |nondet: &mut NondetValues<'_>| {
-            Machine::decide_comm_address(here.me(), nondet).err().unwrap_or(Poll::RUN)
+            here.m.decide_comm_address(here.me(), nondet).err().unwrap_or(Poll::RUN)
         };
         match self {
             Self::Init { .. } => match here.m.decide_fault(here.state, FaultOf::Init, nondet) {
@@ -296,11 +298,12 @@ pub(crate) struct CommState {
     launched: u32,
     links: Links,
     windows: Windows,
-    /// What each stream of the rank knew when the last launch on the communicator there was over: a function of
-    /// positions.
+    /// What each stream of the rank knew when the last launch on the communicator there was over, by stream: a function
+    /// of positions.
     completed: Vec<Clock>,
 }
 
+identify_as_hashed!(Resources, Life);
 walk!(struct CommState {
     size: hashed fixed,
     family: hashed fixed,
@@ -424,7 +427,7 @@ struct CalledBy {
     op: OpRef,
 }
 
-walk!(struct CalledBy { comm: hashed fixed, actor: hashed moved, epoch: hashed fixed, op: hashed moved });
+walk!(apart struct CalledBy { comm: hashed fixed, actor: hashed moved, epoch: hashed fixed, op: hashed moved });
 
 /// The last calls of each thread of a rank on each communicator, kept while there are several threads: a function of
 /// positions.
@@ -433,7 +436,20 @@ pub(crate) struct CommCalls {
     rows: Vec<CalledBy>,
 }
 
-walk!(struct CommCalls { rows: hashed moved });
+walk!(apart struct CommCalls { rows: hashed moved });
+
+impl Identify for CommCalls {
+    fn identify(&self, to: &mut Identity<'_>) {
+        let Self { rows } = self;
+        let unknown: Vec<&CalledBy> =
+            rows.iter().filter(|call| !to.is_known_here(call.actor, call.epoch)).collect();
+        to.unordered(unknown, |CalledBy { comm, actor, epoch, op }, to| {
+            comm.identify(to);
+            op.identify(to);
+            to.asked_about(*actor, *epoch);
+        });
+    }
+}
 
 impl RankState {
     /// What the rank knows of a communicator that it entered.
@@ -450,9 +466,9 @@ impl RankState {
     pub(crate) fn completes_launch(&mut self, comm: CommId, stream: usize) {
         let mut completed = std::mem::take(&mut self.comm_mut(comm).completed);
         let clock = self.stream(stream).clock();
-        match completed.iter_mut().find(|earlier| earlier.actor() == clock.actor()) {
-            Some(earlier) => earlier.clone_from(clock),
-            None => completed.push(clock.clone()),
+        match completed.binary_search_by_key(&clock.actor(), Clock::actor) {
+            Ok(at) => completed[at].clone_from(clock),
+            Err(at) => completed.insert(at, clock.clone()),
         }
         self.comm_mut(comm).completed = completed;
     }
@@ -477,15 +493,15 @@ impl Machine {
     /// The address of a destroyed communicator that a new one gets back, if that is chosen. One that no map or list
     /// of the rank remembers cannot be told from a fresh one.
     pub(crate) fn decide_comm_address(
+        &self,
         rank: &RankState,
         nondet: &mut NondetValues<'_>,
     ) -> Result<Option<CommId>, Poll> {
-        let back: Vec<CommId> = Comms::of(rank)
-            .free_addresses
-            .iter()
-            .filter(|address| remembers(rank, **address))
-            .copied()
-            .collect();
+        let free = &Comms::of(rank).free_addresses;
+        if !free.is_empty() {
+            self.look_into_all();
+        }
+        let back: Vec<CommId> = free.iter().filter(|address| remembers(rank, **address)).copied().collect();
         let options = u32::try_from(back.len()).expect("few communicators");
         Ok(match nondet.take(|| Nondet::AddressReuse, 0..=options)? {
             0 => None,
@@ -744,8 +760,9 @@ impl Cx<'_> {
     fn promise_address(&mut self, nondet: &mut NondetValues<'_>) {
         let thread = self.thread;
         self.access(Object::ADDRESSES, Access::Read);
+        let m = self.m;
         let r = self.me_mut();
-        if let Ok(Some(address)) = Machine::decide_comm_address(r, nondet) {
+        if let Ok(Some(address)) = m.decide_comm_address(r, nondet) {
             let comms = Comms::of_mut(r);
             comms.free_addresses.retain(|free| *free != address);
             comms.promised.push((thread, address));

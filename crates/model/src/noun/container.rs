@@ -8,6 +8,7 @@
 use crate::cx::Cx;
 use crate::cx::Here;
 use crate::describe::{Describe, Description};
+use crate::identity::{Identify, Identity};
 use crate::machine::Kind;
 use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
@@ -256,7 +257,25 @@ pub(crate) struct Kept {
     hash_order: Arc<[Value]>,
 }
 
-walk!(struct Kept { containers: hashed fixed, hash_order: hashed fixed });
+walk!(apart struct Kept { containers: hashed fixed, hash_order: hashed fixed });
+
+impl Identify for Kept {
+    fn identify(&self, to: &mut Identity<'_>) {
+        let Self { containers, hash_order } = self;
+        hash_order.identify(to);
+        // What nobody ever looks into may hold anything.
+        let maps: Vec<_> = containers
+            .maps()
+            .filter(|(map, _)| to.remembered.reads(Object::named(ObjectKind::Map, *map)))
+            .collect();
+        to.unordered(maps, |map, to| map.hash(to));
+        let lists: Vec<_> = containers
+            .lists()
+            .filter(|(list, _)| to.remembered.reads(Object::named(ObjectKind::List, *list)))
+            .collect();
+        to.unordered(lists, |list, to| list.hash(to));
+    }
+}
 
 impl LocalHash for Kept {
     fn local_hash<H: Hasher>(&self, state: &mut H) {
@@ -308,12 +327,14 @@ impl Cx<'_> {
         match question {
             Question::MapHas { map, key } => {
                 self.access(Object::named(ObjectKind::Map, *map), Access::Read);
+                m.look_into(Object::named(ObjectKind::Map, *map));
                 let key = Machine::value(self.state, rank, key);
                 let has = Kept::of(self.me()).containers.has(*map, &key);
                 self.answer(Answer::from(has), &[]);
             }
             Question::MapItems { map, order } => {
                 self.access(Object::named(ObjectKind::Map, *map), Access::Read);
+                m.look_into(Object::named(ObjectKind::Map, *map));
                 let given = self.this().chosen().to_vec();
                 let Walk { entries, addresses, hashes } = m
                     .decide_items(self.state, rank, *map, *order, &mut NondetValues { given: &given })
@@ -328,6 +349,7 @@ impl Cx<'_> {
             }
             Question::ListLen { list } => {
                 self.access(Object::named(ObjectKind::List, *list), Access::Read);
+                m.look_into(Object::named(ObjectKind::List, *list));
                 let len = Kept::of(self.me()).containers.len(*list);
                 self.answer(len, &[]);
             }
@@ -338,6 +360,10 @@ impl Cx<'_> {
     fn run_map(&mut self, verb: &MapOp) {
         let rank = self.rank;
         self.access(verb.object(), verb.how());
+        match verb {
+            MapOp::Pop { .. } | MapOp::Get { .. } => self.m.look_into(verb.object()),
+            MapOp::Put { .. } | MapOp::Clear { .. } => {}
+        }
         let value_of = |state: &State, operand: &Operand| Machine::value(state, rank, operand);
         let mut slots: Vec<Value> = Vec::new();
         match verb {
@@ -361,6 +387,10 @@ impl Cx<'_> {
     fn run_list(&mut self, verb: &ListOp) {
         let rank = self.rank;
         self.access(verb.object(), verb.how());
+        match verb {
+            ListOp::Get { .. } | ListOp::Set { .. } | ListOp::Pop { .. } => self.m.look_into(verb.object()),
+            ListOp::Push { .. } | ListOp::Clear { .. } => {}
+        }
         let value_of = |state: &State, operand: &Operand| Machine::value(state, rank, operand);
         let mut slots: Vec<Value> = Vec::new();
         match verb {

@@ -4,6 +4,7 @@
 use crate::clock::Clock;
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
+use crate::identity::{Identify, Identity};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Kind, Mode};
 use crate::noun::graph::{CAPTURED_EVENT, INVALID_VALUE};
@@ -13,10 +14,11 @@ use crate::op::{Show, Verb};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{Nondet, NondetValues, Poll};
 use crate::program::Answer;
-use crate::rank::Token;
+use crate::rank::{LocId, ThreadStart, Token};
 use crate::state::{RankState, Table};
 use crate::walk::{Rows, walk};
 use std::collections::BTreeMap;
+use std::hash::Hash;
 
 /// `cudaEventRecord`: the event completes with the work that is on the stream so far.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -34,9 +36,43 @@ struct Event {
     complete: BTreeMap<u32, Clock>,
     /// The last record, if it was captured: it stands in a graph, and the event for nothing that anybody can wait for.
     captured: Option<OpRef>,
+    /// Where the last record was made that was not captured, by which thread, and after how many answers.
+    recorded: Option<Recorded>,
 }
 
-walk!(struct Event { generation: hashed fixed, complete: hashed moved, captured: (Option::is_some) moved });
+/// When an event was recorded, as the thread counts that did it.
+#[derive(Debug, Clone, Copy)]
+struct Recorded {
+    loc: LocId,
+    by: ThreadStart,
+    answers: u32,
+}
+
+walk!(apart struct Event {
+    generation: hashed fixed,
+    complete: hashed moved,
+    captured: (Option::is_some) moved,
+    recorded: explains fixed,
+});
+
+impl Identify for Event {
+    fn identify(&self, to: &mut Identity<'_>) {
+        let Self { generation, complete, captured, recorded } = self;
+        generation.identify(to);
+        captured.identify(to);
+        complete.identify(to);
+        recorded.map(|Recorded { loc, by, answers: _ }| (loc, by)).hash(to);
+        let polled = recorded.is_none_or(|Recorded { loc, by, answers }| {
+            to.remembered.keeps_record(loc, to.answers_of(by).saturating_sub(answers))
+        });
+        if polled {
+            for done in complete.values() {
+                let known = to.is_known_here(done.actor(), done.epoch());
+                to.asked_about(done.actor(), if known { 0 } else { done.epoch() });
+            }
+        }
+    }
+}
 
 /// The events of a rank.
 #[derive(Debug, Clone, Default)]
@@ -55,6 +91,11 @@ impl RankState {
     /// What is known since a record of an event is complete, if it is.
     pub(crate) fn complete(&self, event: Token, generation: u32) -> Option<&Clock> {
         Events::of(self).rows.get(&event).and_then(|event| event.complete.get(&generation))
+    }
+
+    /// When an event was recorded last, if a thread of the rank did it.
+    fn recorded(&self, event: Token) -> Option<Recorded> {
+        Events::of(self).rows.get(&event).and_then(|event| event.recorded)
     }
 
     /// A record of an event is complete.
@@ -135,7 +176,10 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         }
-        let work = Work::Record(event, self.me_mut().records(event));
+        let recorded = Recorded { loc: op.loc, by: self.this().start(), answers: self.this().asked() };
+        let nth = self.me_mut().records(event);
+        event_mut(self.me_mut(), event).recorded = Some(recorded);
+        let work = Work::Record(event, nth);
         let issue = self.this().clock().clone();
         m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay: None });
         self.done(&[]);
@@ -212,6 +256,10 @@ impl<'a> Here<'a> {
         let nth = nth.min(r.generation(event));
         if nth == 0 {
             return Ok(Some(clock.clone()));
+        }
+        if let Some(Recorded { loc, by, answers }) = r.recorded(event) {
+            let own = self.this().start() == by;
+            self.m.poll_record(loc, if own { self.this().asked() - answers } else { u32::MAX });
         }
         let complete = r.complete(event, nth);
         let ordered = complete.is_some_and(|done| clock.after(done.actor(), done.epoch()));

@@ -5,6 +5,7 @@
 
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
+use crate::identity::identify_as_hashed;
 use crate::machine::Kind;
 use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
@@ -104,6 +105,7 @@ pub(crate) enum GroupCall {
     Transfer { comm: CommId, stream: Token, transfer: Arc<Half> },
 }
 
+identify_as_hashed!(WindowFlags);
 walk!(enum GroupCall {
     Register { comm: hashed fixed, memory: hashed fixed, flags: hashed fixed, slot: hashed fixed, op: hashed moved },
     Launch { comm: hashed fixed, launch: hashed moved },

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use crate::clock::{Actor, Clock};
 use crate::host::value::{Buffer, MappingId, MemoryId, Value};
+use crate::identity::{Identify, Identity};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::order::dependence::{Access, Object};
@@ -120,7 +121,16 @@ pub(crate) struct Moment {
     pub(crate) op: OpRef,
 }
 
-walk!(struct Moment { actor: hashed moved, epoch: hashed fixed, op: hashed moved });
+walk!(apart struct Moment { actor: hashed moved, epoch: hashed fixed, op: hashed moved });
+
+impl Identify for Moment {
+    fn identify(&self, to: &mut Identity<'_>) {
+        let Self { actor, epoch, op } = self;
+        op.identify(to);
+        let known = to.is_known(*actor, *epoch);
+        to.asked_about(*actor, if known { 0 } else { *epoch });
+    }
+}
 
 impl Moment {
     pub(crate) fn before(&self, clock: &Clock) -> bool {

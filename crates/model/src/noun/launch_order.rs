@@ -5,10 +5,12 @@
 //! rely on follows from this order, so it blocks and orders no memory.
 //! Not here: what is launched.
 
+use std::hash::Hash;
 use std::sync::Arc;
 
 use crate::clock::{Actor, Clock};
 use crate::host::value::CommId;
+use crate::identity::{Identify, Identity};
 use crate::judge::finding::OpRef;
 use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
@@ -53,11 +55,11 @@ pub(crate) struct LaunchOrders {
     families: Rows<CommId, LaunchOrder>,
     /// Launches so far, which is a function of positions.
     issued: u32,
-    /// What ran, by the thread that launched it: a function of positions.
+    /// What ran, by the thread that launched it: says sooner what a look at all that ran says.
     ran: Vec<LastRan>,
 }
 
-walk!(struct LaunchOrders { families: hashed moved, issued: derived fixed, ran: derived moved });
+walk!(struct LaunchOrders { families: hashed moved, issued: derived fixed, ran: explains moved });
 
 impl LaunchOrders {
     /// Whether all that ran was launched before this in every run.
@@ -99,13 +101,26 @@ pub(crate) struct Ran {
     pub(crate) op: OpRef,
 }
 
-walk!(struct Ran {
+walk!(apart struct Ran {
     rank: hashed moved,
     issue: hashed fixed,
     called: hashed moved,
     began: hashed moved,
     op: hashed moved,
 });
+
+impl Identify for Ran {
+    fn identify(&self, to: &mut Identity<'_>) {
+        let Self { rank, issue, called, began, op } = self;
+        rank.identify(to);
+        issue.hash(to);
+        op.identify(to);
+        called.identify(to);
+        for clock in [called, began] {
+            to.asked_about(clock.actor(), clock.epoch());
+        }
+    }
+}
 
 impl Ran {
     /// Whether it began before whoever holds this clock.
@@ -134,7 +149,7 @@ pub(crate) struct Executed {
     pub(crate) members: Arc<[Ran]>,
 }
 
-walk!(struct Executed { comm: hashed fixed, members: hashed moved });
+walk!(apart struct Executed { comm: hashed fixed, members: hashed moved });
 
 /// What ran on all ranks, as long as a launch that is still to run may clash with it: a function of positions.
 #[derive(Debug, Clone, Default)]
@@ -144,7 +159,8 @@ pub(crate) struct Executions {
     forget_at: usize,
 }
 
-walk!(struct Executions { launches: derived moved, forget_at: derived fixed });
+// Which of the launches may still clash, the state says as a whole.
+walk!(struct Executions { launches: explains moved, forget_at: explains fixed });
 
 impl LaunchOrder {
     /// How far the transfers have come that were launched first and are not over.
@@ -346,6 +362,44 @@ impl Machine {
                 Some((earlier.comm, clash))
             })
         })
+    }
+
+    /// What ran, as far as something that is still to run may clash with it: a launch that was made before and waits.
+    pub(crate) fn identify_executed(&self, state: &State, to: &mut Identity<'_>) {
+        if !self.several_comms() {
+            return;
+        }
+        let ranks = (0..self.config.ranks).map(Rank);
+        let mut waiting: Vec<Vec<(&Clock, u32)>> =
+            ranks.map(|rank| state.handed_over_launches(rank)).collect();
+        for (waiting, rank) in waiting.iter_mut().zip(state.ranks()) {
+            let launched = |queued: &'_ Queued| queued.work.launched().map(|(.., issue)| issue);
+            waiting.extend(rank.queued().filter_map(|queued| Some((&queued.issue, launched(queued)?))));
+        }
+        for ran in state.in_transit() {
+            waiting[ran.rank.at()].push((&ran.called, ran.issue));
+        }
+        let comes_before = |(called, issue): &(&Clock, u32), ran: &Ran| {
+            if called.actor() == ran.called.actor() {
+                *issue < ran.issue
+            } else {
+                ran.called.after(called.actor(), called.epoch())
+            }
+        };
+        let overtook = |ran: &Ran| waiting[ran.rank.at()].iter().any(|launch| comes_before(launch, ran));
+        let executed = state.executed().iter().filter(|earlier| earlier.members.iter().any(overtook));
+        to.unordered(executed, |Executed { comm, members }, to| {
+            comm.identify(to);
+            for Ran { rank, issue, called, began, op } in members.iter() {
+                (rank, issue).hash(to);
+                op.identify(to);
+                to.asked_about(called.actor(), called.epoch());
+                to.asked_about(began.actor(), began.epoch());
+                for (waits, _) in &waiting[rank.at()] {
+                    called.after(waits.actor(), waits.epoch()).hash(to);
+                }
+            }
+        });
     }
 
     /// Forgets what no launch that is still to run can clash with.

@@ -24,8 +24,7 @@ use std::sync::Arc;
 
 pub(crate) use self::expectation::Expectation;
 pub use self::expectation::{DataOrigin, Made};
-use self::table::Accessed;
-pub(crate) use self::table::{Memories, Memory};
+pub(crate) use self::table::{Accessed, Memories, Memory};
 use crate::clock::Clock;
 use crate::host::value::BlockId;
 use crate::host::value::{Buffer, MemoryId};
@@ -463,6 +462,9 @@ impl Machine {
         let all = (buffer.offset_bytes, buffer.offset_bytes + buffer.len_bytes);
         let mut free = vec![all];
         for written in memory.accesses.iter().filter(|access| access.access == Access::Write) {
+            if written.actor != now.actor() {
+                self.ask_about(written.op.loc);
+            }
             if now.after(written.actor, written.epoch) {
                 continue;
             }
@@ -666,6 +668,9 @@ impl Machine {
             if !overlap(theirs, range) {
                 return true;
             }
+            if old.actor != clock.actor() {
+                self.ask_about(old.op.loc);
+            }
             let ordered = clock.after(old.actor, old.epoch);
             let apart = hidden && old.op.rank != op.rank;
             if !ordered && !apart && (access == Access::Write || old.access == Access::Write) {
@@ -786,7 +791,9 @@ impl Cx<'_> {
         }
         let buffer = Arc::clone(&memory.buffer);
         let mine = |actor| m.rank_of(actor) == rank;
-        let running = memory.accesses.iter().find(|a| mine(a.actor) && !clock.after(a.actor, a.epoch));
+        let used = memory.accesses.iter().filter(|a| mine(a.actor));
+        let mut running = used.inspect(|a| m.ask_about(a.op.loc)).filter(|a| !clock.after(a.actor, a.epoch));
+        let running = running.next();
         let running = running.map(|a| a.op);
         let queued = self
             .me()

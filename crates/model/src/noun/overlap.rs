@@ -7,6 +7,7 @@
 use crate::cx::Cx;
 use crate::describe::{Describe, Description};
 use crate::host::value::CommId;
+use crate::identity::identify_as_hashed;
 use crate::judge::finding::OpRef;
 use crate::judge::finding::{About, Rule};
 use crate::machine::Kind;
@@ -62,6 +63,7 @@ struct Declaration {
     op: OpRef,
 }
 
+identify_as_hashed!([(Thread, u32); 2]);
 walk!(struct Declaration { of: hashed fixed, op: hashed moved });
 
 /// The declared overlaps of a rank that are not judged yet.

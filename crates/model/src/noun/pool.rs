@@ -7,6 +7,7 @@
 
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
+use crate::identity::identify_as_hashed;
 use crate::judge::deadlock::Awaits;
 use crate::machine::Kind;
 use crate::op::{MemoryKind, Show, Verb};
@@ -318,6 +319,7 @@ struct Pool {
     released: Clock,
 }
 
+identify_as_hashed!(SizeClasses, TieBreak, Segment);
 walk!(struct Pool {
     classes: hashed fixed,
     tie: hashed fixed,
@@ -434,7 +436,7 @@ impl Machine {
         if let Some(at) = stream {
             now.join(state.rank(rank).stream(at).clock());
         }
-        let running = self.used_after(state, rank, block, &now);
+        let running = self.used_after(state, (rank, stream), block, &now);
         if let Some(given) = block.block {
             state.rank_mut(rank).forget_uses(block.memory, given);
         }
@@ -467,9 +469,23 @@ impl Machine {
     }
 
     /// An operation of a rank that used the block of a buffer and that nothing orders before `now`.
-    fn used_after(&self, state: &State, rank: Rank, buffer: &Buffer, now: &Clock) -> Option<OpRef> {
+    fn used_after(
+        &self,
+        state: &State,
+        (rank, stream): (Rank, Option<usize>),
+        buffer: &Buffer,
+        now: &Clock,
+    ) -> Option<OpRef> {
         let memory = state.rank(rank).memory(buffer.memory)?;
-        memory.used_after(buffer.block?, now, |actor| self.rank_of(actor) == rank)
+        let own = stream.map(|at| state.rank(rank).stream(at).clock().actor());
+        let of_rank = |used: &&crate::noun::memory::Accessed| self.rank_of(used.actor) == rank;
+        let uses = memory.uses_of(buffer.block?).filter(of_rank);
+        let mut uses = uses.inspect(|used| {
+            if Some(used.actor) != own {
+                self.ask_about(used.op.loc);
+            }
+        });
+        uses.find(|used| !now.after(used.actor, used.epoch)).map(|used| used.op)
     }
 
     /// A fresh address, or one that was freed and comes back.

@@ -230,6 +230,7 @@ impl Machine {
         let mut thread = ThreadState {
             start,
             answers: Arc::default(),
+            place: self.place(rank, start, &[]),
             block,
             next: 0,
             index: 0,
@@ -309,6 +310,7 @@ impl Cx<'_> {
         t.index += 1;
         t.chosen.clear();
         if let Some(block) = m.block(original, t.start, &t.answers) {
+            t.place = m.place(original, t.start, &t.answers);
             t.block = block;
             t.next = 0;
             t.settle();

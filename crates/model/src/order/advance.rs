@@ -449,7 +449,11 @@ impl Machine {
 
     fn all_choices(&self, state: &State) -> Vec<Choice> {
         let mut threads = self.threads(state);
-        threads.sort_by_key(|(rank, thread)| std::cmp::Reverse(state.rank(*rank).thread(*thread).index()));
+        // Where histories merge, how far a thread has come is none of its state.
+        if self.config.remembered.is_none() {
+            let progress = |rank: Rank, thread: u32| state.rank(rank).thread(thread).index();
+            threads.sort_by_key(|(rank, thread)| std::cmp::Reverse(progress(*rank, *thread)));
+        }
         let mut choices = Vec::new();
         for (rank, thread) in threads {
             let contended = self.here(state, rank, thread).contended();

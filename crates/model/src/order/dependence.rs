@@ -6,8 +6,10 @@
 //! it does. Not here: what the operations do.
 
 use std::collections::BTreeMap;
+use std::hash::Hash;
 
 use crate::clock::{Actor, Clock};
+use crate::identity::{Identify, Identity};
 use crate::rank::Token;
 use crate::state::{RankState, State, Table};
 use crate::walk::walk;
@@ -79,6 +81,11 @@ impl Object {
     /// and the synchronize mutates, so that launches on different streams do not conflict.
     pub(crate) const DEVICE: Self = Self { kind: ObjectKind::Stream, id: u32::MAX };
 
+    /// Whether it is one for all ranks.
+    fn is_shared(self) -> bool {
+        matches!(self.kind, ObjectKind::StoreKey | ObjectKind::Flag)
+    }
+
     /// The memory of an owner: whether it is still there.
     pub(crate) fn memory(memory: MemoryId) -> Self {
         let (Owner::Pool(token) | Owner::Program(token)) = memory.owner;
@@ -114,7 +121,7 @@ struct Last {
     call: u32,
 }
 
-walk!(struct Last { actor: hashed moved, read: hashed fixed, mutation: hashed fixed, call: hashed fixed });
+walk!(apart struct Last { actor: hashed moved, read: hashed fixed, mutation: hashed fixed, call: hashed fixed });
 
 /// For each object the last touches of each actor: what a rank touched of its own, or all ranks of what they share.
 #[derive(Debug, Clone, Default)]
@@ -122,7 +129,34 @@ pub(crate) struct Touches {
     rows: BTreeMap<Object, Vec<Last>>,
 }
 
-walk!(struct Touches { rows: hashed moved });
+walk!(apart struct Touches { rows: hashed moved });
+
+impl Identify for Touches {
+    fn identify(&self, to: &mut Identity<'_>) {
+        for (object, rows) in &self.rows {
+            // Of what is known to be contended nothing is found any more.
+            if to.machine.config.contended.contains(object) && !object.is_shared() {
+                continue;
+            }
+            let epochs = |row: &Last| [row.read, row.mutation, row.call];
+            let mut rows = rows
+                .iter()
+                .filter(|row| epochs(row).into_iter().any(|epoch| !to.is_known_here(row.actor, epoch)))
+                .collect::<Vec<_>>();
+            if rows.is_empty() {
+                continue;
+            }
+            object.hash(to);
+            rows.sort_by_key(|row| row.actor);
+            for row in rows {
+                for epoch in epochs(row) {
+                    let epoch = if to.is_known_here(row.actor, epoch) { 0 } else { epoch };
+                    to.asked_about(row.actor, epoch);
+                }
+            }
+        }
+    }
+}
 
 impl Touches {
     /// Records a touch; returns whether an earlier one conflicts and is not ordered before it.

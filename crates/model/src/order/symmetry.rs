@@ -13,6 +13,13 @@ impl Machine {
     /// Renumbers the ranks of a state canonically.
     pub fn canonicalize(&self, state: &mut State) {
         let mut order: Vec<u32> = (0..self.config.ranks).collect();
+        if self.config.remembered.is_some() {
+            // How far a rank has come is history.
+            let keys = state.merged_local_hashes(self);
+            order.sort_by_key(|rank| keys[*rank as usize]);
+            self.reorder(state, &order);
+            return;
+        }
         // Whoever has come furthest first: the rank that is being played through then keeps its place, and
         // renumbering, which touches every rank, is rare.
         let progress = |rank: &RankState| rank.threads().iter().map(|t| t.index()).sum::<u32>();
@@ -21,6 +28,11 @@ impl Machine {
             .map(|rank| (std::cmp::Reverse(progress(state.rank(rank))), state.local_hash(rank)))
             .collect();
         order.sort_by_key(|rank| keys[*rank as usize]);
+        self.reorder(state, &order);
+    }
+
+    /// Gives the ranks new numbers, by their old ones in the new order.
+    fn reorder(&self, state: &mut State, order: &[u32]) {
         if order.is_sorted() {
             return;
         }

@@ -59,6 +59,16 @@ pub(crate) struct HandedOverParts {
 
 walk!(struct HandedOverParts { parts: hashed fixed });
 
+impl State {
+    /// What a rank has handed over that others have not taken: what the threads knew that launched it, and its position
+    /// among all launches of the rank.
+    pub(crate) fn handed_over_launches(&self, rank: Rank) -> Vec<(&Clock, u32)> {
+        let parts = HandedOverParts::of(self.shared()).parts.iter();
+        let of_rank = parts.filter(|((_, by), _)| *by == rank).flat_map(|(_, parts)| parts);
+        of_rank.map(|part| (&part.issue, part.launch.issue)).collect()
+    }
+}
+
 impl Machine {
     /// Whether a rank only hands data over in such a collective, so that it may be through before the others come.
     fn only_hands_over(&self, comm: CommId, rank: Rank, kind: CollectiveKind) -> bool {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{Collective, CollectiveKind, Declared};
 use crate::host::value::{Buffer, CommId};
+use crate::identity::identify_as_hashed;
 use crate::judge::finding::OpRef;
 use crate::platform::KernelPath;
 use crate::program::{Dtype, ReduceOp};
@@ -12,7 +13,7 @@ use crate::rank::Token;
 use crate::walk::walk;
 
 /// The parameters of a collective. Copied out of the program, which a large job would otherwise read twice.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Hash)]
 pub(crate) struct Call {
     pub(crate) kind: CollectiveKind,
     pub(crate) count: u64,
@@ -65,6 +66,7 @@ pub(crate) struct Launch {
     pub(crate) op: OpRef,
 }
 
+identify_as_hashed!(Call, KernelPath, Recorded);
 walk!(struct Launch {
     // What the operation says follows from its position.
     call: derived fixed,

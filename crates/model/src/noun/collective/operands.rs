@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::kind::{CollectiveKind, Root};
 use super::run::Member;
 use crate::host::value::{Buffer, CommId, Owner};
+use crate::identity::{Identify, Identity, identify_as_hashed};
 use crate::judge::finding::OpRef;
 use crate::machine::Machine;
 use crate::noun::collective::Launch;
@@ -47,6 +48,7 @@ struct Used {
     op: OpRef,
 }
 
+identify_as_hashed!(Operands, CollectiveShape);
 walk!(struct Used { rank: hashed moved, operands: hashed fixed, op: hashed moved });
 
 /// A collective whose members use different buffers.
@@ -72,7 +74,13 @@ pub(crate) struct DifferentOperands {
     rows: Vec<Arc<Different>>,
 }
 
-walk!(struct DifferentOperands { rows: derived moved });
+walk!(apart struct DifferentOperands { rows: derived moved });
+
+impl Identify for DifferentOperands {
+    fn identify(&self, to: &mut Identity<'_>) {
+        to.unordered(&self.rows, |row, to| row.identify(to));
+    }
+}
 
 impl Launch {
     fn signature(&self) -> CollectiveShape {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::CaptureMode;
 use crate::host::value::{BlockId, CommId};
+use crate::identity::identify_as_hashed;
 use crate::judge::finding::OpRef;
 use crate::noun::collective::Launch;
 use crate::noun::stream::Work;
@@ -36,6 +37,7 @@ pub(super) struct GraphNode {
     pub(super) op: OpRef,
 }
 
+identify_as_hashed!(Stage, CaptureMode);
 walk!(struct GraphNode { stream: hashed fixed, work: hashed moved, op: (OpRef::position) moved });
 
 /// How many nodes of each stream are over at a point of the recording.

@@ -2,11 +2,14 @@
 //! Not here: which accesses race.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use super::MemoryKind;
-use crate::clock::{Actor, Clock};
+use crate::clock::Actor;
 use crate::host::value::{AddressId, BlockId, Buffer, MemoryId};
+use crate::identity::identify_as_hashed;
+use crate::identity::{Identify, Identity};
 use crate::judge::finding::OpRef;
 use crate::noun::ipc::Moment;
 use crate::order::dependence::Access;
@@ -17,18 +20,19 @@ use crate::walk::{Rows, walk};
 
 /// A past access; a function of positions, so not part of the identity of a state.
 #[derive(Debug, Clone)]
-pub(super) struct Accessed {
+pub(crate) struct Accessed {
     pub(super) offset_bytes: u64,
     pub(super) len_bytes: u64,
-    pub(super) actor: Actor,
-    pub(super) epoch: u32,
+    pub(crate) actor: Actor,
+    pub(crate) epoch: u32,
     pub(super) access: Access,
-    pub(super) op: OpRef,
+    pub(crate) op: OpRef,
     /// The block that is used, until it is judged to be given back in order.
     pub(super) block: Option<BlockId>,
 }
 
-walk!(struct Accessed {
+identify_as_hashed!(MemoryKind);
+walk!(apart struct Accessed {
     offset_bytes: hashed fixed,
     len_bytes: hashed fixed,
     actor: hashed moved,
@@ -51,7 +55,7 @@ pub(crate) struct Memory {
     pub(super) accesses: Vec<Accessed>,
 }
 
-walk!(struct Memory {
+walk!(apart struct Memory {
     // It follows from the operation that made it.
     kind: derived fixed,
     buffer: (address_of) fixed,
@@ -60,6 +64,28 @@ walk!(struct Memory {
     pieces: hashed moved,
     accesses: derived moved,
 });
+
+impl Identify for Memory {
+    fn identify(&self, to: &mut Identity<'_>) {
+        let Self { kind, buffer, released, pieces, accesses } = self;
+        kind.identify(to);
+        buffer.identify(to);
+        released.identify(to);
+        pieces.identify(to);
+        let unknown: Vec<&Accessed> =
+            accesses.iter().filter(|access| !to.is_known(access.actor, access.epoch)).collect();
+        // In whatever order commuting accesses came; and one like another says no more.
+        to.unordered(unknown, |access, to| {
+            let Accessed { offset_bytes, len_bytes, actor, epoch, access, op, block } = access;
+            (offset_bytes, len_bytes, access, block).hash(to);
+            actor.identify(to);
+            op.identify(to);
+            if to.asks_about(op.loc) {
+                to.asked_about(*actor, *epoch);
+            }
+        });
+    }
+}
 
 fn address_of(buffer: &Arc<Buffer>) -> AddressId {
     buffer.address
@@ -88,15 +114,9 @@ impl Memory {
         &self.buffer
     }
 
-    /// A use of a block that is not ordered before `now`.
-    pub(crate) fn used_after(
-        &self,
-        block: BlockId,
-        now: &Clock,
-        by: impl Fn(Actor) -> bool,
-    ) -> Option<OpRef> {
-        let unordered = |a: &&Accessed| a.block == Some(block) && by(a.actor) && !now.after(a.actor, a.epoch);
-        self.accesses.iter().find(unordered).map(|access| access.op)
+    /// The uses of a block, until it is judged to be given back in order.
+    pub(crate) fn uses_of(&self, block: BlockId) -> impl Iterator<Item = &Accessed> {
+        self.accesses.iter().filter(move |access| access.block == Some(block))
     }
 
     /// When it went back to the driver.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::host::value::{Buffer, CommId};
+use crate::identity::identify_as_hashed;
 use crate::judge::finding::OpRef;
 use crate::noun::launch_order::Ran;
 use crate::noun::p2p::{Direction, Link};
@@ -31,6 +32,7 @@ pub(crate) struct Half {
 }
 
 // A transfer names ranks: they are told apart then.
+identify_as_hashed!(Direction, Planned);
 walk!(struct Half {
     direction: hashed fixed,
     peer: hashed fixed,

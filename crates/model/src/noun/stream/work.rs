@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::host::value::Buffer;
+use crate::identity::identify_as_hashed;
 use crate::judge::finding::OpRef;
 use crate::noun::collective::Launch;
 use crate::noun::flag::FlagAct;
@@ -35,6 +36,7 @@ pub(crate) enum Work {
     GiveBack(Arc<Buffer>),
 }
 
+identify_as_hashed!(Kernel, Expectation, FlagAct);
 walk!(enum Work {
     Kernel(kernel: hashed fixed),
     Copy { to: hashed fixed, from: hashed fixed },

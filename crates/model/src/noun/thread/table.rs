@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::host::value::Value;
+use crate::identity::{Identify, Identity};
 use crate::noun::group::Group;
 use crate::noun::rendezvous::Rendezvous;
+use crate::position::Place;
 use crate::program::{Answer, Block, Question, Statement, Terminator};
 use crate::rank::{LocId, ThreadStart, Token};
 use crate::state::{RankState, Table};
@@ -77,6 +79,8 @@ pub struct ThreadState {
     pub(super) start: ThreadStart,
     pub(super) answers: Arc<Vec<Answer>>,
     pub(super) block: Arc<Block>,
+    /// The same place, told by what is left to run, where histories merge.
+    pub(super) place: Option<Arc<Place>>,
     /// Next operation of the block.
     pub(super) next: u32,
     /// Operations and questions done so far.
@@ -90,14 +94,15 @@ pub struct ThreadState {
     pub(super) clock: Clock,
 }
 
-walk!(struct ThreadState {
+walk!(apart struct ThreadState {
     start: hashed fixed,
     answers: hashed fixed,
     // It follows from start and answers.
-    block: derived fixed,
+    block: explains fixed,
+    place: explains fixed,
     next: hashed fixed,
     // It follows from the answers and from where the thread stands.
-    index: derived fixed,
+    index: explains fixed,
     slots: (Slots::hash) fixed,
     chosen: hashed fixed,
     // A rendezvous names members, which are the whole world where ranks are renumbered, or a link, and ranks are told
@@ -113,7 +118,42 @@ pub(crate) struct Threads {
     rows: Vec<ThreadState>,
 }
 
-walk!(struct Threads { rows: hashed moved });
+walk!(apart struct Threads { rows: hashed moved });
+
+impl Identify for Threads {
+    fn identify(&self, to: &mut Identity<'_>) {
+        self.rows.len().hash(to);
+        self.rows.iter().for_each(|thread| thread.identify(to));
+    }
+}
+
+impl Identify for ThreadState {
+    fn identify(&self, to: &mut Identity<'_>) {
+        let Self { start, answers: _, block: _, place, next, index: _, slots, chosen, status, group, clock } =
+            self;
+        (start, status, chosen).hash(to);
+        group.identify(to);
+        // Nothing is left to run.
+        if matches!(status, Status::Done | Status::Exited(_)) && !to.remembered.shared.contains(start) {
+            clock.identify(to);
+            return;
+        }
+        // There is none where the search was interrupted.
+        let Some(place) = place else { return };
+        match (status, self.upcoming()) {
+            // How it votes is counted with the others' votes.
+            (Status::Waiting(Rendezvous::Host(..)), Next::Op(op)) if op.op.is_vote() => {
+                op.loc.hash(to);
+                place.rest(to.machine, next + 1, to.remembered).hash(to);
+            }
+            _ => place.rest(to.machine, *next, to.remembered).hash(to),
+        }
+        for slot in place.remembered_at(*next, to.remembered) {
+            slots.get(slot).hash(to);
+        }
+        clock.identify(to);
+    }
+}
 
 impl LocalHash for Threads {
     fn local_hash<H: Hasher>(&self, state: &mut H) {
@@ -318,6 +358,11 @@ impl ThreadState {
     #[must_use]
     pub fn answers(&self) -> &[Answer] {
         &self.answers
+    }
+
+    /// How many answers it was given.
+    pub(crate) fn asked(&self) -> u32 {
+        u32::try_from(self.answers.len()).expect("few answers")
     }
 
     /// Operations and questions that it has behind it.

@@ -1,8 +1,11 @@
 //! The windows of a communicator on a rank, registered still or not, and registrations that were left over.
 //! Not here: how they are made and which of them a buffer is found in.
 
+use std::hash::Hash;
+
 use crate::clock::{Actor, Clock};
 use crate::host::value::{Buffer, Value};
+use crate::identity::{Identify, Identity};
 use crate::judge::finding::OpRef;
 use crate::noun::window::WindowFlags;
 use crate::walk::walk;
@@ -22,7 +25,7 @@ pub(crate) struct Window {
     uses: Vec<LastUse>,
 }
 
-walk!(struct Window {
+walk!(apart struct Window {
     nth: hashed fixed,
     buffer: hashed fixed,
     flags: hashed fixed,
@@ -31,6 +34,17 @@ walk!(struct Window {
     op: hashed moved,
     uses: hashed moved,
 });
+
+impl Identify for Window {
+    fn identify(&self, to: &mut Identity<'_>) {
+        let Self { nth, buffer, flags, live, dangling, op, uses } = self;
+        (nth, buffer, flags, live, dangling).hash(to);
+        op.identify(to);
+        let unknown: Vec<&LastUse> =
+            uses.iter().filter(|used| !to.is_known(used.actor, used.epoch)).collect();
+        to.unordered(unknown, |used, to| to.asked_about(used.actor, used.epoch));
+    }
+}
 
 impl Window {
     fn use_by(&mut self, now: LastUse) {
@@ -56,7 +70,7 @@ pub(crate) struct LastUse {
     epoch: u32,
 }
 
-walk!(struct LastUse { actor: hashed moved, epoch: hashed fixed });
+walk!(apart struct LastUse { actor: hashed moved, epoch: hashed fixed });
 
 /// A registration that was queued by a group that was discarded.
 #[derive(Debug, Clone)]

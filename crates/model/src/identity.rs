@@ -1,0 +1,351 @@
+//! What a state is where histories merge: all that may still matter, and nothing else.
+//!
+//! Told apart by their histories, two states are equal if their threads stand in the same place after the same answers
+//! ([`crate::state`]). That is cheap, and right as long as few histories lead to one future. Here they are equal if what
+//! is left to run is ([`crate::position`]), if nouns' tables are, and if all clocks say the same of the accesses that
+//! somebody may still ask about: instead of a count a clock has the number of those accesses that it knows.
+//! Not here: what is asked about ([`crate::remembered`]).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use rustc_hash::FxHasher;
+
+use crate::clock::{Actor, Clock};
+use crate::judge::finding::OpRef;
+use crate::machine::Machine;
+use crate::rank::{LocId, ThreadStart};
+use crate::remembered::{Forgotten, Remembered};
+use crate::state::RankState;
+use crate::walk::Rows;
+
+/// What of a value belongs to the identity of a state in which histories merge.
+pub(crate) trait Identify {
+    /// Adds the value to an identity.
+    fn identify(&self, to: &mut Identity<'_>);
+}
+
+/// Operations about which somebody may still ask whether they happened before: of each actor the counts, in order.
+#[derive(Debug, Default)]
+pub(crate) struct AskedAbout(BTreeMap<Actor, BTreeSet<u32>>);
+
+/// What an identity is made for.
+#[derive(Debug)]
+enum Part<'a> {
+    /// The operations that may be asked about are gathered.
+    Gathering(&'a mut AskedAbout),
+    /// Everything is hashed, and clocks by what was gathered.
+    Whole(&'a AskedAbout),
+    /// A rank is hashed on its own: nobody's number, and of clocks what is known of these actors, which are its own.
+    Alone(&'a AskedAbout, std::ops::Range<u32>),
+}
+
+/// How far everybody knows each actor who may still do something: nobody asks about what lies before.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Known(Option<Vec<u32>>);
+
+impl Known {
+    /// Of so many actors, also what this clock does not know may be asked about.
+    pub(crate) fn lower(&mut self, actors: usize, clock: &Clock) {
+        let actors = (0..u32::try_from(actors).expect("few actors")).map(Actor);
+        match &mut self.0 {
+            Some(known) => {
+                known
+                    .iter_mut()
+                    .zip(actors)
+                    .for_each(|(known, actor)| *known = (*known).min(clock.knows(actor)));
+            }
+            None => self.0 = Some(actors.map(|actor| clock.knows(actor)).collect()),
+        }
+    }
+
+    fn includes(&self, actor: Actor, epoch: u32) -> bool {
+        self.0.as_ref().is_none_or(|known| known[actor.0 as usize] >= epoch)
+    }
+}
+
+/// An identity as it comes together.
+pub(crate) struct Identity<'a> {
+    hasher: FxHasher,
+    part: Part<'a>,
+    pub(crate) machine: &'a Machine,
+    pub(crate) remembered: &'a Remembered,
+    /// What everybody knows who may still do something.
+    everywhere: Known,
+    /// What those know who may use the tables that are looked at.
+    here: Known,
+    /// How many answers each thread was given of the rank whose tables are looked at.
+    answers: Vec<(ThreadStart, u32)>,
+}
+
+impl Hasher for Identity<'_> {
+    fn finish(&self) -> u64 {
+        // FxHash mixes its last word weakly; a multiply-shift spreads it over all bits.
+        let hash = self.hasher.finish();
+        (hash ^ (hash >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.hasher.write(bytes);
+    }
+
+    fn write_u8(&mut self, value: u8) {
+        self.hasher.write_u8(value);
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.hasher.write_u32(value);
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.hasher.write_u64(value);
+    }
+
+    fn write_usize(&mut self, value: usize) {
+        self.hasher.write_usize(value);
+    }
+}
+
+impl<'a> Identity<'a> {
+    fn new(part: Part<'a>, machine: &'a Machine, everywhere: &Known) -> Self {
+        let remembered = machine.config.remembered.as_deref().expect("histories merge");
+        let (everywhere, here) = (everywhere.clone(), everywhere.clone());
+        Self { hasher: FxHasher::default(), part, machine, remembered, everywhere, here, answers: Vec::new() }
+    }
+
+    /// What may be asked about in a whole, of which everybody knows so much who may still do something.
+    pub(crate) fn asked(machine: &Machine, known: &Known, of: impl FnOnce(&mut Identity<'_>)) -> AskedAbout {
+        let mut asked = AskedAbout::default();
+        of(&mut Identity::new(Part::Gathering(&mut asked), machine, known));
+        asked
+    }
+
+    /// The identity of a whole, of which everybody knows so much who may still do something.
+    pub(crate) fn whole(machine: &Machine, known: &Known, of: impl Fn(&mut Identity<'_>)) -> u64 {
+        let asked = Self::asked(machine, known, &of);
+        let mut whole = Identity::new(Part::Whole(&asked), machine, known);
+        of(&mut whole);
+        whole.finish()
+    }
+
+    /// What a rank looks like on its own, whose actors these are.
+    pub(crate) fn alone(
+        machine: &Machine,
+        known: &Known,
+        (asked, actors): (&AskedAbout, std::ops::Range<u32>),
+        of: impl FnOnce(&mut Identity<'_>),
+    ) -> u64 {
+        let mut alone = Identity::new(Part::Alone(asked, actors), machine, known);
+        of(&mut alone);
+        alone.finish()
+    }
+
+    /// The tables that follow are used by those only who know so much: the threads of a rank.
+    pub(crate) fn enter(&mut self, rank: &RankState, known: &Known) {
+        self.here = known.clone();
+        self.answers = rank.threads().iter().map(|thread| (thread.start(), thread.asked())).collect();
+    }
+
+    /// How many answers a thread was given, of the rank whose tables are looked at.
+    pub(crate) fn answers_of(&self, start: ThreadStart) -> u32 {
+        self.answers.iter().find(|(of, _)| *of == start).map_or(0, |(_, answers)| *answers)
+    }
+
+    /// The tables that follow are used by everybody.
+    pub(crate) fn enter_shared(&mut self) {
+        self.here = self.everywhere.clone();
+    }
+
+    /// Whether everybody who may still do something knows an operation.
+    pub(crate) fn is_known(&self, actor: Actor, epoch: u32) -> bool {
+        self.declares_known() || self.everywhere.includes(actor, epoch)
+    }
+
+    /// Whether all know it who use the tables that are looked at.
+    pub(crate) fn is_known_here(&self, actor: Actor, epoch: u32) -> bool {
+        self.declares_known() || self.here.includes(actor, epoch)
+    }
+
+    fn declares_known(&self) -> bool {
+        self.machine.config.declared_forgotten.contains(&Forgotten::Known)
+    }
+
+    /// Adds an operation about which somebody may ask whether it happened before; 0 for none.
+    pub(crate) fn asked_about(&mut self, actor: Actor, epoch: u32) {
+        match &mut self.part {
+            Part::Gathering(asked) => {
+                if epoch > 0 {
+                    asked.0.entry(actor).or_default().insert(epoch);
+                }
+            }
+            Part::Whole(asked) => {
+                let nth = asked.0.get(&actor).map_or(0, |epochs| epochs.range(..=epoch).count());
+                (actor, nth, epoch > 0).hash(&mut self.hasher);
+            }
+            Part::Alone(asked, own) => {
+                if own.contains(&actor.0) {
+                    let nth = asked.0.get(&actor).map_or(0, |epochs| epochs.range(..=epoch).count());
+                    (actor.0 - own.start, nth, epoch > 0).hash(&mut self.hasher);
+                }
+            }
+        }
+    }
+
+    /// Adds values whose order says nothing, equal ones once.
+    pub(crate) fn unordered<T>(
+        &mut self,
+        values: impl IntoIterator<Item = T>,
+        mut identify: impl FnMut(T, &mut Self),
+    ) {
+        let outer = std::mem::take(&mut self.hasher);
+        let mut hashes = Vec::new();
+        for value in values {
+            self.hasher = FxHasher::default();
+            identify(value, self);
+            hashes.push(self.finish());
+        }
+        hashes.sort_unstable();
+        hashes.dedup();
+        self.hasher = outer;
+        hashes.hash(&mut self.hasher);
+    }
+}
+
+impl Identify for Clock {
+    fn identify(&self, to: &mut Identity<'_>) {
+        let (asked, actors, first) = match &to.part {
+            Part::Gathering(_) => return,
+            Part::Whole(asked) => (asked, 0..u32::MAX, 0),
+            Part::Alone(asked, own) => (asked, own.clone(), own.start),
+        };
+        for (actor, epochs) in asked.0.range(Actor(actors.start)..Actor(actors.end)) {
+            let nth = epochs.range(..=self.knows(*actor)).count();
+            if nth > 0 {
+                (actor.0 - first, nth).hash(&mut to.hasher);
+            }
+        }
+        u32::MAX.hash(&mut to.hasher);
+    }
+}
+
+/// Where it was written: what a finding about it would say. Its position in the run is history.
+impl Identify for OpRef {
+    fn identify(&self, to: &mut Identity<'_>) {
+        let Self { rank, thread, index: _, loc } = self;
+        rank.identify(to);
+        (thread, loc).hash(to);
+    }
+}
+
+/// Values that name ranks: nothing of them is seen of a rank on its own.
+macro_rules! identify_with_numbers {
+    ($($of:ty),* $(,)?) => {$(
+        impl Identify for $of {
+            fn identify(&self, to: &mut Identity<'_>) {
+                if !matches!(to.part, Part::Alone(..)) {
+                    self.hash(to);
+                }
+            }
+        }
+    )*};
+}
+
+identify_with_numbers!(crate::rank::Rank, Actor, crate::term::Term, crate::term::Content);
+
+impl Identity<'_> {
+    /// Whether accesses at this place have ever been asked about.
+    pub(crate) fn asks_about(&self, loc: LocId) -> bool {
+        self.remembered.asked.contains(&loc)
+    }
+}
+
+/// Values without clocks, operations, and what depends on them, are hashed as they are.
+macro_rules! identify_as_hashed {
+    ($($of:ty),* $(,)?) => {$(
+        impl $crate::identity::Identify for $of {
+            fn identify(&self, to: &mut $crate::identity::Identity<'_>) {
+                std::hash::Hash::hash(self, to);
+            }
+        }
+    )*};
+}
+pub(crate) use identify_as_hashed;
+
+identify_as_hashed! {
+    bool, u8, u32, u64, i32, i64, usize, str,
+    crate::rank::Thread, crate::rank::Token, LocId, crate::rank::ThreadStart,
+    crate::members::MemberList,
+    crate::host::value::CommId, crate::host::value::MemoryId, crate::host::value::AddressId,
+    crate::host::value::BlockId, crate::host::value::Buffer, crate::host::value::Value,
+    crate::order::dependence::Object, crate::order::dependence::Access,
+    crate::noun::rendezvous::Rendezvous, crate::noun::p2p::Link, crate::noun::p2p::Handshake,
+    crate::program::Dtype, crate::program::ReduceOp, crate::program::Operation,
+}
+
+macro_rules! identify_each {
+    ($($container:ty),* $(,)?) => {$(
+        impl<T: Identify> Identify for $container {
+            fn identify(&self, to: &mut Identity<'_>) {
+                self.iter().for_each(|part| {
+                    1_u8.hash(to);
+                    part.identify(to);
+                });
+                0_u8.hash(to);
+            }
+        }
+    )*};
+}
+
+identify_each!(Option<T>, Vec<T>, VecDeque<T>, BTreeSet<T>, [T]);
+
+impl<T: Identify + ?Sized> Identify for Arc<T> {
+    fn identify(&self, to: &mut Identity<'_>) {
+        (**self).identify(to);
+    }
+}
+
+impl<T: Identify + ?Sized> Identify for Box<T> {
+    fn identify(&self, to: &mut Identity<'_>) {
+        (**self).identify(to);
+    }
+}
+
+impl<T: Identify + ?Sized> Identify for &T {
+    fn identify(&self, to: &mut Identity<'_>) {
+        (**self).identify(to);
+    }
+}
+
+impl<K: Identify, V: Identify> Identify for BTreeMap<K, V> {
+    fn identify(&self, to: &mut Identity<'_>) {
+        self.len().hash(to);
+        for row in self {
+            row.identify(to);
+        }
+    }
+}
+
+impl<K: Identify, V: Identify> Identify for Rows<K, V> {
+    fn identify(&self, to: &mut Identity<'_>) {
+        // Rows are looked up by their keys, and stand in the order of first use.
+        to.unordered(self.iter(), |row, to| row.identify(to));
+    }
+}
+
+macro_rules! identify_tuples {
+    ($(($($part:ident),*);)*) => {$(
+        impl<$($part: Identify),*> Identify for ($($part,)*) {
+            #[expect(non_snake_case, reason = "each part is named by its type")]
+            fn identify(&self, to: &mut Identity<'_>) {
+                let ($($part,)*) = self;
+                $($part.identify(to);)*
+            }
+        }
+    )*};
+}
+
+identify_tuples! {
+    (A, B);
+    (A, B, C);
+}

@@ -1,0 +1,431 @@
+//! Where a thread stands, told by what is left to run instead of by how it got there.
+//!
+//! A program is only known by what it says for given answers. So two histories are taken for one as soon as their
+//! blocks end in the same question, and what is remembered of them is the same; and whenever one of them gets an
+//! answer, all that were taken for it are asked what they would do. If one would do something else, the search starts
+//! again and remembers the answer in which they differ. What is left in the end is exact: every continuation of
+//! every history that was taken for another has been looked at.
+//! Not here: tables, clocks, and when a search merges histories at all ([`crate::identity`]).
+
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Mutex};
+
+use rustc_hash::{FxHashMap, FxHasher};
+
+use crate::describe::{Describe, Naming, description, uses};
+use crate::machine::{Machine, locked};
+use crate::order::dependence::Object;
+use crate::program::{Answer, Block, Question, Slot, Symmetry, Terminator};
+use crate::rank::{LocId, Rank, ThreadStart, Token};
+use crate::remembered::{Forgotten, Remembered};
+
+/// An answer that a thread was given, and where it was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Given {
+    loc: LocId,
+    answer: Answer,
+}
+
+/// A result of a thread: where it was produced, and after how many answers.
+#[derive(Debug, Clone, Copy)]
+struct Produced {
+    loc: LocId,
+    answers: u32,
+}
+
+/// A block of a program, and the history that led to it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    rank: Rank,
+    start: ThreadStart,
+    block: Arc<Block>,
+    given: Vec<Given>,
+    /// All results, those of the block included.
+    produced: Vec<Produced>,
+    /// How many of them there are before each operation of the block, and behind the last.
+    produced_before: Vec<u32>,
+    /// What the question at the end of the block is, and what is remembered there: histories are merged by it.
+    end: u64,
+    /// What is left of the block from an operation on, with the end; made when it is asked for.
+    rests: Mutex<FxHashMap<u32, u64>>,
+}
+
+type HistoryKey = (Rank, ThreadStart, Vec<Answer>);
+
+/// Histories whose blocks end alike.
+#[derive(Debug, Default)]
+struct Merged {
+    members: Vec<Arc<Place>>,
+    /// Where each answer that some thread was given leads the first member.
+    after: BTreeMap<Answer, Arc<Place>>,
+}
+
+/// All places that a search has come by.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    known: FxHashMap<HistoryKey, Arc<Place>>,
+    merged: FxHashMap<u64, Merged>,
+    /// Whether ranks were told apart when the first place was entered.
+    distinct: Option<bool>,
+}
+
+/// Names for what is left to run: earlier results by their order among those that are remembered, later ones by how
+/// many come between.
+struct Renamed<'a> {
+    machine: &'a Machine,
+    of: ThreadStart,
+    /// Results that are there, and which of them are remembered.
+    remembered: &'a [u32],
+    produced: u32,
+}
+
+impl Naming for Renamed<'_> {
+    fn name(&self, token: Token) -> Arc<str> {
+        self.machine.name(token)
+    }
+
+    fn thread(&self, start: ThreadStart) -> Option<usize> {
+        Some(start.at())
+    }
+
+    fn slot(&self, slot: Slot) -> Slot {
+        if slot.start != self.of {
+            return slot;
+        }
+        let index = match self.remembered.binary_search(&slot.index) {
+            Ok(at) => u32::try_from(at).expect("few results"),
+            // Beyond all that can be remembered.
+            Err(_) => (1_u32 << 31).wrapping_add(slot.index.wrapping_sub(self.produced)),
+        };
+        Slot { index, ..slot }
+    }
+}
+
+impl Place {
+    /// How many answers led here.
+    fn age(&self) -> u32 {
+        u32::try_from(self.given.len()).expect("few answers")
+    }
+
+    /// The results, by their slots, that are remembered before an operation of the block.
+    pub(crate) fn remembered_at(&self, next: u32, remembered: &Remembered) -> Vec<u32> {
+        let there = self.produced_before[next as usize];
+        let all = remembered.shared.contains(&self.start);
+        let keeps = |slot: &u32| {
+            let Produced { loc, answers } = self.produced[*slot as usize];
+            all || remembered.keeps_result(loc, self.age() - answers)
+        };
+        (0..there).filter(keeps).collect()
+    }
+
+    fn described(&self, machine: &Machine, of: &dyn Describe, next: u32, remembered: &[u32]) -> String {
+        let produced = self.produced_before[next as usize];
+        description(of, &Renamed { machine, of: self.start, remembered, produced })
+    }
+
+    /// What is left to run from an operation of the block on.
+    pub(crate) fn rest(&self, machine: &Machine, next: u32, remembered: &Remembered) -> u64 {
+        if let Some(known) = locked(&self.rests).get(&next) {
+            return *known;
+        }
+        let kept = self.remembered_at(next, remembered);
+        let mut hasher = FxHasher::default();
+        self.hash_kept(&kept, &mut hasher);
+        for statement in &self.block.ops[next as usize..] {
+            self.described(machine, &statement.op, next, &kept).hash(&mut hasher);
+            statement.loc.hash(&mut hasher);
+        }
+        self.end.hash(&mut hasher);
+        let rest = hasher.finish();
+        locked(&self.rests).insert(next, rest);
+        rest
+    }
+
+    /// The end of a block: its question, and what is remembered there.
+    fn end_of(&self, machine: &Machine, remembered: &Remembered) -> u64 {
+        let last = u32::try_from(self.block.ops.len()).expect("few operations");
+        let kept = self.remembered_at(last, remembered);
+        let mut hasher = FxHasher::default();
+        (self.rank, self.start).hash(&mut hasher);
+        match &self.block.terminator {
+            Terminator::Return => 0_u8.hash(&mut hasher),
+            Terminator::Cut => 1_u8.hash(&mut hasher),
+            Terminator::Ask(question, loc) => {
+                self.described(machine, question, last, &kept).hash(&mut hasher);
+                loc.hash(&mut hasher);
+            }
+        }
+        for (age, given) in self.given.iter().rev().enumerate() {
+            let age = u32::try_from(age).expect("few answers");
+            if remembered.keeps_answer(given.loc, age) {
+                (age, given).hash(&mut hasher);
+            }
+        }
+        self.hash_kept(&kept, &mut hasher);
+        hasher.finish()
+    }
+
+    /// How long each result is remembered from here on: the rest of the program calls them by their order.
+    fn hash_kept(&self, kept: &[u32], hasher: &mut FxHasher) {
+        for slot in kept {
+            let Produced { loc, answers } = self.produced[*slot as usize];
+            (loc, self.age() - answers).hash(hasher);
+        }
+    }
+}
+
+/// What was found about two histories that were taken for one.
+enum Entered {
+    Place(Arc<Place>),
+    /// The program has no block there.
+    Nothing,
+    /// Something that was forgotten matters.
+    Remember(Box<Remembered>),
+}
+
+impl Machine {
+    /// Something that was forgotten matters: the search starts again and remembers it.
+    fn begin_again(&self, what: Forgotten, more: impl FnOnce(&mut Remembered)) {
+        if !self.config.declared_forgotten.contains(&what) {
+            self.interrupt(|pending| more(pending.remembered.get_or_insert_with(Remembered::default)));
+        }
+    }
+
+    /// What is missing among what is remembered; none where histories are told apart.
+    fn forgets(&self, missing: impl FnOnce(&Remembered) -> bool) -> bool {
+        self.config.remembered.as_deref().is_some_and(missing)
+    }
+
+    /// Somebody compares his clock with an access that was made at this place.
+    pub(crate) fn ask_about(&self, access: LocId) {
+        if self.forgets(|remembered| !remembered.asked.contains(&access)) {
+            self.begin_again(Forgotten::Accesses, |more| more.asked.extend([access]));
+        }
+    }
+
+    /// A thread looks whether an event is complete that was recorded at this place, after so many further questions of
+    /// the thread that recorded it.
+    pub(crate) fn poll_record(&self, recorded: LocId, age: u32) {
+        if self.forgets(|remembered| !remembered.keeps_record(recorded, age)) {
+            self.begin_again(Forgotten::Records, |more| {
+                more.records.insert(recorded, age);
+            });
+        }
+    }
+
+    /// Somebody looks into a list or a map.
+    pub(crate) fn look_into(&self, object: Object) {
+        if self.forgets(|remembered| !remembered.reads(object)) {
+            self.begin_again(Forgotten::Containers, |more| more.read.extend([object]));
+        }
+    }
+
+    /// Somebody looks into all lists and maps of a rank.
+    pub(crate) fn look_into_all(&self) {
+        if self.forgets(|remembered| !remembered.reads_all) {
+            self.begin_again(Forgotten::Containers, |more| more.reads_all = true);
+        }
+    }
+
+    /// Where a thread of a rank stands that was given these answers; none where histories tell places apart, or where
+    /// the search has to start again.
+    pub(crate) fn place(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Option<Arc<Place>> {
+        let remembered = self.config.remembered.as_deref()?;
+        let distinct = self.source.symmetry() == Symmetry::Distinct;
+        let mut places = locked(&self.places);
+        if *places.distinct.get_or_insert(distinct) != distinct {
+            drop(places);
+            self.interrupt(|pending| pending.remembered = Some(Remembered::default()));
+            return None;
+        }
+        let rank = if distinct { rank } else { Rank(0) };
+        let entered = self.enter(&mut places, remembered, (rank, start, answers.to_vec()));
+        drop(places);
+        match entered {
+            Entered::Place(place) => Some(place),
+            Entered::Nothing => None,
+            Entered::Remember(more) => {
+                self.interrupt(|pending| {
+                    pending.remembered.get_or_insert_with(Remembered::default).extend(&more);
+                });
+                None
+            }
+        }
+    }
+
+    fn enter(&self, places: &mut Places, remembered: &Remembered, key: HistoryKey) -> Entered {
+        if let Some(known) = places.known.get(&key) {
+            return Entered::Place(Arc::clone(known));
+        }
+        let (rank, start, answers) = &key;
+        let before = match answers.split_last() {
+            None => None,
+            Some((_, earlier)) => match self.enter(places, remembered, (*rank, *start, earlier.to_vec())) {
+                Entered::Place(place) => Some(place),
+                other => return other,
+            },
+        };
+        let Ok(block) = self.source.block(*rank, *start, answers) else { return Entered::Nothing };
+        let place = match self.new_place(&key, block, before.as_deref(), remembered) {
+            Ok(place) => Arc::new(place),
+            Err(more) => return Entered::Remember(more),
+        };
+        places.known.insert(key, Arc::clone(&place));
+        let merged = places.merged.entry(place.end).or_default();
+        merged.members.push(Arc::clone(&place));
+        let answered: Vec<(Answer, Arc<Place>)> =
+            merged.after.iter().map(|(answer, to)| (*answer, Arc::clone(to))).collect();
+        for (answer, to) in answered {
+            if let Some(more) = self.leads_elsewhere(places, remembered, (&place, answer), &to) {
+                return Entered::Remember(more);
+            }
+        }
+        if let (Some(before), Some(answer)) = (before, place.given.last().map(|given| given.answer)) {
+            let merged = places.merged.get_mut(&before.end).expect("its end was entered");
+            let first = Arc::clone(merged.after.entry(answer).or_insert_with(|| Arc::clone(&place)));
+            if !Arc::ptr_eq(&first, &place) {
+                // Another history was given the answer first, and this one was asked about then, unless it is newer.
+                return match self.differs(&place, &first, remembered) {
+                    Some(more) => Entered::Remember(more),
+                    None => Entered::Place(place),
+                };
+            }
+            for member in places.merged[&before.end].members.clone() {
+                if let Some(more) = self.leads_elsewhere(places, remembered, (&member, answer), &place) {
+                    return Entered::Remember(more);
+                }
+            }
+        }
+        Entered::Place(place)
+    }
+
+    /// What has to be remembered because a history, given an answer, would not do what another does that was taken for it.
+    fn leads_elsewhere(
+        &self,
+        places: &mut Places,
+        remembered: &Remembered,
+        (member, answer): (&Place, Answer),
+        to: &Place,
+    ) -> Option<Box<Remembered>> {
+        let mut answers: Vec<Answer> = member.given.iter().map(|given| given.answer).collect();
+        answers.push(answer);
+        match self.enter(places, remembered, (member.rank, member.start, answers)) {
+            Entered::Place(place) => self.differs(&place, to, remembered),
+            Entered::Nothing => Some(difference(&member.given, &to.given[..to.given.len() - 1], 1)),
+            Entered::Remember(more) => Some(more),
+        }
+    }
+
+    /// What has to be remembered because two histories that were taken for one go on differently.
+    fn differs(&self, one: &Place, other: &Place, remembered: &Remembered) -> Option<Box<Remembered>> {
+        let declared = self.config.declared_forgotten.contains(&Forgotten::Answers);
+        if declared || one.rest(self, 0, remembered) == other.rest(self, 0, remembered) {
+            return None;
+        }
+        Some(self.responsible(one, other).unwrap_or_else(|| difference(&one.given, &other.given, 0)))
+    }
+
+    /// The one answer in which two histories differ and which alone makes the difference, if there is one.
+    fn responsible(&self, one: &Place, other: &Place) -> Option<Box<Remembered>> {
+        let asked = |place: &Place| place.given.iter().map(|given| given.loc).collect::<Vec<_>>();
+        if asked(one) != asked(other) {
+            return None;
+        }
+        let answers: Vec<Answer> = one.given.iter().map(|given| given.answer).collect();
+        let differ = (0..answers.len()).filter(|at| one.given[*at] != other.given[*at]);
+        let differ: Vec<usize> = differ.collect();
+        if differ.len() < 2 {
+            return None;
+        }
+        let alone = differ.into_iter().rev().find(|at| {
+            let mut answers = answers.clone();
+            answers[*at] = other.given[*at].answer;
+            self.source.block(one.rank, one.start, &answers).is_ok_and(|block| block != one.block)
+        })?;
+        let age = u32::try_from(answers.len() - 1 - alone).expect("few answers");
+        Some(Box::new(Remembered { answers: [(one.given[alone].loc, age)].into(), ..Remembered::default() }))
+    }
+
+    fn new_place(
+        &self,
+        (rank, start, answers): &HistoryKey,
+        block: Arc<Block>,
+        before: Option<&Place>,
+        remembered: &Remembered,
+    ) -> Result<Place, Box<Remembered>> {
+        let (mut given, mut produced) = match before {
+            Some(before) => (before.given.clone(), before.produced.clone()),
+            None => (Vec::new(), Vec::new()),
+        };
+        if let (Some(before), Some(answer)) = (before, answers.last())
+            && let Terminator::Ask(question, loc) = &before.block.terminator
+        {
+            given.push(Given { loc: *loc, answer: *answer });
+            let slots = question.slots(*answer) as usize;
+            let answers = u32::try_from(answers.len()).expect("few answers");
+            produced.extend(std::iter::repeat_n(Produced { loc: *loc, answers }, slots));
+        }
+        let age = u32::try_from(given.len()).expect("few answers");
+        let mut produced_before = Vec::with_capacity(block.ops.len() + 1);
+        for statement in &block.ops {
+            produced_before.push(u32::try_from(produced.len()).expect("few results"));
+            let slots = statement.op.slots() as usize;
+            produced.extend(std::iter::repeat_n(Produced { loc: statement.loc, answers: age }, slots));
+        }
+        produced_before.push(u32::try_from(produced.len()).expect("few results"));
+        let (rank, start) = (*rank, *start);
+        let rests = Mutex::default();
+        let mut place = Place { rank, start, block, given, produced, produced_before, end: 0, rests };
+        self.used_in(&place, remembered)?;
+        place.end = place.end_of(self, remembered);
+        Ok(place)
+    }
+
+    /// Checks that all results are remembered that a block uses.
+    fn used_in(&self, place: &Place, remembered: &Remembered) -> Result<(), Box<Remembered>> {
+        let names = crate::describe::NamesOf(&*self.source);
+        let mut more = Remembered::default();
+        let question: Option<&Question> = match &place.block.terminator {
+            Terminator::Ask(question, _) => Some(question),
+            Terminator::Return | Terminator::Cut => None,
+        };
+        let ops = place.block.ops.iter().map(|statement| &statement.op as &dyn Describe);
+        for of in ops.chain(question.map(|question| question as &dyn Describe)) {
+            for slot in uses(of, &names) {
+                if slot.start != place.start {
+                    if !remembered.shared.contains(&slot.start) {
+                        more.shared.insert(slot.start);
+                    }
+                } else if let Some(Produced { loc, answers }) = place.produced.get(slot.index as usize)
+                    && !remembered.shared.contains(&place.start)
+                    && !remembered.keeps_result(*loc, place.age() - answers)
+                {
+                    let life = more.results.entry(*loc).or_default();
+                    *life = (*life).max(place.age() - answers);
+                }
+            }
+        }
+        let declared = self.config.declared_forgotten.contains(&Forgotten::Results);
+        if declared || more == Remembered::default() { Ok(()) } else { Err(Box::new(more)) }
+    }
+}
+
+/// The last answers in which two histories differ, each to be remembered long enough to tell them apart, and `more`
+/// questions longer.
+fn difference(one: &[Given], other: &[Given], more: u32) -> Box<Remembered> {
+    let mut remembered = Remembered::default();
+    let mut pairs = one.iter().rev().map(Some).chain(std::iter::repeat(None));
+    let mut others = other.iter().rev().map(Some).chain(std::iter::repeat(None));
+    for age in 0..one.len().max(other.len()) {
+        let (a, b) = (pairs.next().flatten(), others.next().flatten());
+        if a != b {
+            let age = u32::try_from(age).expect("few answers") + more;
+            for given in [a, b].into_iter().flatten() {
+                remembered.answers.insert(given.loc, age);
+            }
+            break;
+        }
+    }
+    Box::new(remembered)
+}

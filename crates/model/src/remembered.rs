@@ -1,0 +1,99 @@
+//! What is remembered of a history where histories merge. It is found, not guessed: at first nothing is, and whoever
+//! asks for something that was forgotten has the search start again with it remembered.
+//!
+//! Not here: what else tells states apart ([`crate::identity`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::order::dependence::Object;
+use crate::rank::{LocId, ThreadStart};
+
+/// What may be forgotten of a history until somebody asks for it, and what is merged without being asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Forgotten {
+    /// The answers that a thread was given.
+    Answers,
+    /// The results of its operations.
+    Results,
+    /// Which accesses to memory an access is ordered behind.
+    Accesses,
+    /// Who knows that a record of an event is complete.
+    Records,
+    /// What is in lists and maps.
+    Containers,
+    /// How each rank voted in an agreement that is under way, beyond whether all agreed so far.
+    Votes,
+    /// What everybody knows who may still do something.
+    Known,
+}
+
+impl Forgotten {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Answers,
+        Self::Results,
+        Self::Accesses,
+        Self::Records,
+        Self::Containers,
+        Self::Votes,
+        Self::Known,
+    ];
+}
+
+/// What of the past makes a difference to what may still come, as far as a search has found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Remembered {
+    /// For how many further questions of its thread an answer matters that was given here.
+    pub answers: BTreeMap<LocId, u32>,
+    /// For how many further questions of its thread a result is used that an operation here produced.
+    pub results: BTreeMap<LocId, u32>,
+    /// What other threads use results of.
+    pub shared: BTreeSet<ThreadStart>,
+    /// Accesses to memory made here are compared with later ones of others.
+    pub asked: BTreeSet<LocId>,
+    /// For how many further questions of the thread that records an event here somebody looks whether it is complete.
+    pub records: BTreeMap<LocId, u32>,
+    /// Lists and maps that somebody looks into.
+    pub read: BTreeSet<Object>,
+    /// Whether somebody looks into all lists and maps of a rank.
+    pub reads_all: bool,
+}
+
+impl Remembered {
+    /// Adds what another search found.
+    pub fn extend(&mut self, other: &Self) {
+        let longer = |lives: &mut BTreeMap<LocId, u32>, others: &BTreeMap<LocId, u32>| {
+            for (loc, life) in others {
+                let known = lives.entry(*loc).or_insert(*life);
+                *known = (*known).max(*life);
+            }
+        };
+        longer(&mut self.answers, &other.answers);
+        longer(&mut self.results, &other.results);
+        longer(&mut self.records, &other.records);
+        self.shared.extend(&other.shared);
+        self.asked.extend(&other.asked);
+        self.read.extend(&other.read);
+        self.reads_all |= other.reads_all;
+    }
+
+    /// Whether a result matters, or may, after so many further questions.
+    pub(crate) fn keeps_result(&self, loc: LocId, age: u32) -> bool {
+        self.results.get(&loc).is_some_and(|life| age <= *life)
+    }
+
+    /// Whether an answer does.
+    pub(crate) fn keeps_answer(&self, loc: LocId, age: u32) -> bool {
+        self.answers.get(&loc).is_some_and(|life| age <= *life)
+    }
+
+    /// Whether somebody may look whether an event is complete.
+    pub(crate) fn keeps_record(&self, loc: LocId, age: u32) -> bool {
+        self.records.get(&loc).is_some_and(|life| age <= *life)
+    }
+
+    /// Whether somebody looks into a list or a map.
+    pub(crate) fn reads(&self, object: Object) -> bool {
+        self.reads_all || self.read.contains(&object)
+    }
+}
