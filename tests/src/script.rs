@@ -55,7 +55,7 @@ impl Script {
             names.push(name.to_owned());
             names.len() - 1
         });
-        Token(u32::try_from(at).expect("few names"))
+        Token(at as u64)
     }
 
     /// Adds an operation; returns the slot it produces, if it does.
@@ -63,7 +63,7 @@ impl Script {
         let items = &mut self.ranks[rank as usize][thread as usize];
         let index = items.iter().map(Item::slots).sum();
         items.push(Item::Do(verb));
-        Operand::Slot(Slot { start: ThreadStart(thread), index })
+        Operand::Slot(Slot { start: ThreadStart(thread.into()), index })
     }
 
     /// Adds a question, and what is done where its answer is yes.
@@ -111,7 +111,8 @@ impl Source for Script {
         // What ranks share has one location.
         let file = if self.interchangeable { 0 } else { rank.0 };
         for (line, item) in items.iter().enumerate() {
-            let loc = LocId(file * 1_000_000 + start.0 * 10_000 + u32::try_from(line).expect("short"));
+            let thread = u32::try_from(start.0).expect("few threads");
+            let loc = LocId(file * 1_000_000 + thread * 10_000 + u32::try_from(line).expect("short"));
             before.push(passed);
             passed += 1;
             let statement = |op: &Op| Statement { op: located(op, start, &before), loc };

@@ -17,6 +17,7 @@ mod diff;
 mod dumped;
 mod dumps;
 mod explained;
+mod fingerprints;
 mod folded;
 mod formats;
 mod graphs;

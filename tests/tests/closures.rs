@@ -28,20 +28,19 @@ fn source(ranks: u32, body: impl Fn(&Builder) -> Flow + Send + Sync + 'static) -
 
 /// What a thread does with these answers, and how many can be given to what it asks then.
 fn told(
-    source: &SpecSource,
+    (source, names): (&SpecSource, &NamesOf<'_>),
     rank: u32,
     start: ThreadStart,
     answers: &[Answer],
-) -> (Vec<String>, BTreeSet<ThreadStart>, u32) {
+) -> (Vec<String>, Vec<ThreadStart>, u32) {
     let block = source.block(Rank(rank), start, answers).expect("both are programs");
-    let names = NamesOf(source);
-    let mut words: Vec<String> = block.ops.iter().map(|op| description(&op.op, &names)).collect();
+    let mut words: Vec<String> = block.ops.iter().map(|op| description(&op.op, names)).collect();
     let started = block.ops.iter().filter_map(|op| {
         if let Op::Thread(ThreadOp::Spawn { start }) = &op.op { Some(*start) } else { None }
     });
     let started = started.collect();
     let Terminator::Ask(question, _) = &block.terminator else { return (words, started, 0) };
-    words.push(description(question, &names));
+    words.push(description(question, names));
     let options = if let Question::Choose { options, .. } = question {
         u32::try_from(options.len()).expect("few")
     } else if matches!(question, Question::MapItems { .. } | Question::ListLen { .. } | Question::Trimmed(_))
@@ -55,18 +54,21 @@ fn told(
 
 /// Walks both with the same answers, taken from the digits of a number.
 fn assert_same(spec: &SpecSource, closure: &SpecSource, rank: u32, walk: u32) {
-    let (mut open, mut known) = (vec![ThreadStart(0)], BTreeSet::new());
-    while let Some(start) = open.pop() {
-        if !known.insert(start) {
+    let (spec, closure) = ((spec, &NamesOf::new(spec)), (closure, &NamesOf::new(closure)));
+    // A function of a spec and a closure are told apart, so each program has starts of its own.
+    let (mut open, mut known) = (vec![(ThreadStart(0), ThreadStart(0))], BTreeSet::new());
+    while let Some(starts) = open.pop() {
+        if !known.insert(starts) {
             continue;
         }
         let mut answers = Vec::new();
         loop {
-            let of_spec = told(spec, rank, start, &answers);
-            let of_closure = told(closure, rank, start, &answers);
-            assert_eq!(of_spec, of_closure, "rank {rank}, {start:?}, after {answers:?}");
-            open.extend(&of_spec.1);
-            let Some(digit) = (walk >> (2 * answers.len() as u32 % 30)).checked_rem(of_spec.2) else { break };
+            let (words, started, options) = told(spec, rank, starts.0, &answers);
+            let of_closure = told(closure, rank, starts.1, &answers);
+            let alike = (&words, started.len(), options) == (&of_closure.0, of_closure.1.len(), of_closure.2);
+            assert!(alike, "rank {rank}, after {answers:?}: {words:?}, {of_closure:?}");
+            open.extend(started.into_iter().zip(of_closure.1));
+            let Some(digit) = (walk >> (2 * answers.len() as u32 % 30)).checked_rem(options) else { break };
             answers.push(digit);
         }
     }
@@ -276,7 +278,7 @@ fn a_block_is_what_comes_after_the_last_answer() {
         }
         r.step("after")
     });
-    let ops = |answers: &[Answer]| told(&program, 1, ThreadStart(0), answers).0;
+    let ops = |answers: &[Answer]| told((&program, &NamesOf::new(&program)), 1, ThreadStart(0), answers).0;
     assert_eq!(ops(&[0]).len(), 1, "{:?}", ops(&[0]));
     assert!(ops(&[0])[0].contains("after") && ops(&[1])[0].contains("b is wrong"));
     assert!(ops(&[])[0].contains("before"));
@@ -410,11 +412,12 @@ fn threads_of_equal_ranks_start_at_the_same_entry() {
         let which = r.choose("which", &["a", "b"])?;
         r.thread("t", move |r| r.step(which))?.join(r)
     });
-    let started = |rank, answer| told(&program, rank, ThreadStart(0), &[answer]).1;
+    let known = (&program, &NamesOf::new(&program));
+    let started = |rank, answer| told(known, rank, ThreadStart(0), &[answer]).1;
     assert_eq!(started(0, 0), started(1, 0));
     assert_ne!(started(0, 0), started(0, 1), "they captured something else");
     let start = *started(1, 1).first().expect("one is started");
-    assert!(told(&program, 1, start, &[]).0[0].contains('b'));
+    assert!(told(known, 1, start, &[]).0[0].contains('b'));
 }
 
 #[test]

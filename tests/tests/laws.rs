@@ -224,7 +224,7 @@ fn what_is_recorded_is_what_is_joined() {
         assert_eq!(joined.outcomes, recorded.outcomes, "{recipe:?}");
         assert_eq!(joined.broken, recorded.broken, "{recipe:?}");
         assert_eq!(joined.contended, recorded.contended, "{recipe:?}");
-        let counts = |of: &Exploration| (of.states, of.executions, of.steps);
+        let counts = |of: &Exploration| (of.states, of.fingerprint, of.executions, of.steps);
         assert_eq!(counts(&joined), counts(&recorded), "{recipe:?}");
         several += usize::from(joined.states > 1);
         broken += usize::from(!joined.broken.is_empty());

@@ -19,26 +19,41 @@ fn source(name: &str) -> SpecSource {
     check(name).source(2, &[], &[]).expect("it has no parameters")
 }
 
-/// The operations in words.
-fn words(source: &dyn Source, start: u32, answers: &[Answer]) -> Vec<String> {
-    let block = source.block(Rank(0), ThreadStart(start), answers).expect("the program is well formed");
+/// What the program itself does, in words.
+fn words(source: &dyn Source, answers: &[Answer]) -> Vec<String> {
+    words_of(source, ThreadStart(0), answers)
+}
+
+/// The operations of a thread in words.
+fn words_of(source: &dyn Source, start: ThreadStart, answers: &[Answer]) -> Vec<String> {
+    let block = source.block(Rank(0), start, answers).expect("the program is well formed");
     let word = |verb: &Op| {
         if let Op::Thread(ThreadOp::Step { label }) | Op::Thread(ThreadOp::Exit { code: label }) = verb {
             return source.token(*label).to_string();
         }
-        let words = description(verb, &NamesOf(source));
+        let words = description(verb, &NamesOf::new(source));
         words.split([' ', '(', '{']).next().expect("an operation has a name").to_owned()
     };
     block.ops.iter().map(|op| word(&op.op)).collect()
 }
 
+/// What a thread starts, in order.
+fn started(source: &dyn Source, start: ThreadStart) -> Vec<ThreadStart> {
+    let block = source.block(Rank(0), start, &[]).expect("the program is well formed");
+    let started = |op: &Op| if let Op::Thread(ThreadOp::Spawn { start }) = op { Some(*start) } else { None };
+    block.ops.iter().filter_map(|op| started(&op.op)).collect()
+}
+
 #[test]
 fn each_spawn_makes_an_entry_and_slots_keep_their_thread() {
     let source = source("threads");
-    assert_eq!(words(&source, 0, &[]), ["CommInit", "Register", "Spawn", "Join", "Spawn", "Join"]);
-    assert_eq!(words(&source, 1, &[]), ["work", "MapPut", "Spawn"]);
-    assert_eq!(words(&source, 2, &[]), ["work", "work", "MapPut", "Spawn"]);
-    let inner = source.block(Rank(0), ThreadStart(3), &[]).expect("the inner thread of the first");
+    assert_eq!(words(&source, &[]), ["CommInit", "Register", "Spawn", "Join", "Spawn", "Join"]);
+    let workers = started(&source, ThreadStart(0));
+    assert_eq!(words_of(&source, workers[0], &[]), ["work", "MapPut", "Spawn"]);
+    assert_eq!(words_of(&source, workers[1], &[]), ["work", "work", "MapPut", "Spawn"]);
+    let inner = started(&source, workers[0])[0];
+    assert_ne!(inner, started(&source, workers[1])[0], "another thread starts it");
+    let inner = source.block(Rank(0), inner, &[]).expect("the inner thread of the first");
     let window = Operand::Slot(Slot { start: ThreadStart(0), index: 1 });
     let put = Op::Map(MapOp::Put {
         map: inner_map(&inner.ops[0].op),
@@ -63,20 +78,20 @@ fn inner_key(verb: &Op) -> Operand {
 #[test]
 fn leave_runs_while_a_raise_unwinds_but_not_at_a_question() {
     let source = source("unwinding");
-    assert_eq!(words(&source, 0, &[]), ["enter"]);
-    assert_eq!(words(&source, 0, &[0]), ["body", "leave", "Lock", "Unlock", "caught"]);
-    assert_eq!(words(&source, 0, &[1]), ["leave", "broken"]);
+    assert_eq!(words(&source, &[]), ["enter"]);
+    assert_eq!(words(&source, &[0]), ["body", "leave", "Lock", "Unlock", "caught"]);
+    assert_eq!(words(&source, &[1]), ["leave", "broken"]);
 }
 
 #[test]
 fn hooks_run_under_the_lock_of_their_pool() {
     let source = source("hooks");
-    assert_eq!(words(&source, 0, &[]), ["Pool", "PoolLock", "Alloc"]);
-    assert_eq!(words(&source, 0, &[0]), ["PoolUnlock"]);
-    assert_eq!(words(&source, 0, &[1]), ["MapPut", "PoolUnlock"]);
-    assert_eq!(words(&source, 0, &[1, 1]), ["PoolLock", "Trim"]);
-    assert_eq!(words(&source, 0, &[1, 1, 2]), ["MapPop", "Release", "MapPop", "Release", "PoolUnlock"]);
-    assert_eq!(words(&source, 0, &[1, 0]), [""; 0]);
+    assert_eq!(words(&source, &[]), ["Pool", "PoolLock", "Alloc"]);
+    assert_eq!(words(&source, &[0]), ["PoolUnlock"]);
+    assert_eq!(words(&source, &[1]), ["MapPut", "PoolUnlock"]);
+    assert_eq!(words(&source, &[1, 1]), ["PoolLock", "Trim"]);
+    assert_eq!(words(&source, &[1, 1, 2]), ["MapPop", "Release", "MapPop", "Release", "PoolUnlock"]);
+    assert_eq!(words(&source, &[1, 0]), [""; 0]);
 }
 
 #[test]
@@ -93,7 +108,7 @@ fn what_is_assumed_is_not_asked() {
 fn reading_the_rank_makes_ranks_distinct() {
     let source = source("who");
     assert_eq!(source.symmetry(), Symmetry::Interchangeable);
-    assert_eq!(words(&source, 0, &[]), ["rank 0"]);
+    assert_eq!(words(&source, &[]), ["rank 0"]);
     assert_eq!(source.symmetry(), Symmetry::Distinct);
     let other = source.block(Rank(1), ThreadStart(0), &[]).expect("the program is well formed");
     let Op::Thread(ThreadOp::Step { label }) = &other.ops[0].op else { panic!("a step") };

@@ -2,11 +2,12 @@
 //!
 //! Not here: what the states are (`laws.rs`).
 
+use std::num::NonZero;
 use std::sync::Arc;
 
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestRng, TestRunner};
-use rankcheck::search::explore::{Bounds, Exploration, breadth_first, explore, explore_alone};
+use rankcheck::search::explore::{Bounds, Exploration, breadth_first, explore_alone, explore_by};
 use rankcheck_model::{Config, Source};
 use rankcheck_tests::random::recipes;
 use rankcheck_tests::script::Trial;
@@ -21,8 +22,17 @@ fn found(of: &Exploration) -> impl PartialEq + std::fmt::Debug + use<> {
     let outcomes: Vec<_> =
         of.outcomes.iter().map(|(outcome, w)| (outcome.clone(), w.choices.len())).collect();
     let broken: Vec<_> = of.broken.iter().map(|(rule, w)| (*rule, w.choices.len(), w.past)).collect();
-    let counts = (of.states, of.executions, of.steps, of.costs, of.executed);
+    // Equal sets of states, not only equally many.
+    let counts = (of.states, of.fingerprint, of.executions, of.steps, of.costs, of.executed);
     (counts, outcomes, broken, of.reached.clone(), of.bound.clone(), of.another_order.clone())
+}
+
+fn by_two(
+    source: &Arc<dyn Source>,
+    config: Config,
+    bounds: &Bounds,
+) -> Result<Exploration, rankcheck_model::SourceError> {
+    explore_by(NonZero::new(2).expect("two"), source, config, bounds)
 }
 
 fn same(name: &str, source: &Arc<dyn Source>, config: &Config, bounds: &Bounds) -> Option<u64> {
@@ -35,7 +45,7 @@ fn same(name: &str, source: &Arc<dyn Source>, config: &Config, bounds: &Bounds) 
     if expected.bound.is_some() {
         return None;
     }
-    assert_eq!(found(&with(explore)), found(&expected), "{name}");
+    assert_eq!(found(&with(by_two)), found(&expected), "{name}, by two threads");
     assert_eq!(found(&with(explore_alone)), found(&expected), "{name}, by one thread");
     Some(expected.states)
 }

@@ -34,6 +34,7 @@ pub use explain::{Cause, Counterexample};
 pub use explore::{
     BoundHit, Bounds, Exploration, StopRequest, Witness, explore, explore_alone, states_so_far,
 };
+pub use graph::taken_for_one_below;
 pub use predict::{Basis, PredictedEnd};
 pub use replay::{Blocked, BrokenRule, Decided, Decision, Lane, Located, Operation, Replayed, Step};
 pub use verdict::{Verdict, search};

@@ -30,6 +30,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use builder::Words;
 use rankcheck_model::machine::FaultOf;
 use rankcheck_model::{Class, Loc, Rule, SourceError};
 
@@ -124,6 +125,7 @@ pub struct Check {
     pub waive: BTreeMap<Rule, String>,
     programs: Vec<source::ProgramBody>,
     texts: Arc<error::Texts>,
+    words: Arc<Words>,
 }
 
 impl Check {
@@ -132,6 +134,7 @@ impl Check {
         Self {
             name: format!("line {}", loc.line),
             texts: Arc::new(source::text_around(&loc)),
+            words: Arc::default(),
             loc,
             kind: CheckKind::Program(Expect::Nothing),
             ranks,
@@ -239,7 +242,14 @@ impl Check {
             let message = format!("check \"{}\" has the parameters {known:?}, not {given:?}", self.name);
             return Err(SpecError::new(message, None));
         }
-        Ok(SpecSource::new(&self.programs[program], ranks, params, assume, self.texts.clone(), &self.loc))
+        Ok(SpecSource::new(
+            &self.programs[program],
+            ranks,
+            params,
+            assume,
+            (&self.texts, &self.words),
+            &self.loc,
+        ))
     }
 }
 

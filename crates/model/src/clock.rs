@@ -137,7 +137,7 @@ impl Clock {
     }
 
     /// Of all that is known, wherever it stands.
-    fn hashed(&self) -> u64 {
+    fn hashed(&self) -> u128 {
         let (first, counts) = (self.first(), self.base.counts());
         let change = counts::hash(first, &self.row()).wrapping_sub(counts::hash(first, counts.row(first)));
         counts.hash().wrapping_add(change)

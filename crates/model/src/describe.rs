@@ -5,11 +5,13 @@
 //! What operations learn to say later stands in a description only where it is said, so older digests stay good.
 //! Not here: text for people (`crate::display`).
 
+use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use crate::id::{ThreadStart, Token};
 use crate::program::{Dtype, Operand, Operation, Question, ReduceOp, Slot, Source};
-use crate::rank::{Rank, ThreadStart, Token};
+use crate::rank::Rank;
 
 /// What a description calls names and threads, so that it does not depend on the order of evaluation.
 pub trait Naming {
@@ -25,16 +27,32 @@ pub trait Naming {
     }
 }
 
-/// The names of a source. Threads go by the numbers of their starts, so descriptions of two sources compare.
-pub struct NamesOf<'a>(pub &'a dyn Source);
+/// The names of a source. Threads are numbered as descriptions come by them, so those of two sources compare.
+pub struct NamesOf<'a> {
+    source: &'a dyn Source,
+    /// The program itself first.
+    starts: RefCell<Vec<ThreadStart>>,
+}
+
+impl<'a> NamesOf<'a> {
+    /// Names of a source of which nothing was described yet.
+    #[must_use]
+    pub fn new(source: &'a dyn Source) -> Self {
+        Self { source, starts: RefCell::new(vec![ThreadStart::default()]) }
+    }
+}
 
 impl Naming for NamesOf<'_> {
     fn name(&self, token: Token) -> Arc<str> {
-        self.0.token(token)
+        self.source.token(token)
     }
 
     fn thread(&self, start: ThreadStart) -> Option<usize> {
-        Some(start.at())
+        let mut starts = self.starts.borrow_mut();
+        Some(starts.iter().position(|known| *known == start).unwrap_or_else(|| {
+            starts.push(start);
+            starts.len() - 1
+        }))
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::host::naming::Names;
 use crate::host::value::{AddressId, Buffer, CommId, MemoryId, Modelled, Value};
+use crate::id::Token;
 use crate::judge::finding::OpRef;
 use crate::machine::{Machine, bytes};
 use crate::noun::collective::{Counting, Root};
@@ -14,7 +15,7 @@ use crate::noun::thread::Next;
 use crate::op::{Collective, MemoryOp, Op, PoolOp, StreamOp, WindowFlags, WindowOp};
 use crate::order::poll::{FaultOf, Nondet, Placing};
 use crate::program::{Dtype, Operand, Question, ReduceOp};
-use crate::rank::{Rank, Thread, Token};
+use crate::rank::{Rank, Thread};
 use crate::state::State;
 
 impl Names<Modelled> for Machine {

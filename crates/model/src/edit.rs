@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::cx::Here;
+use crate::id::ThreadStart;
 use crate::program::Answer;
-use crate::rank::{Rank, ThreadStart};
+use crate::rank::Rank;
 
 /// Names an operation or question of a run, whatever number its thread has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,12 +10,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use rustc_hash::FxHasher;
-
 use crate::clock::{Actor, Clock};
+use crate::id::{ContentHasher, ThreadStart, forward};
 use crate::judge::finding::OpRef;
 use crate::machine::Machine;
-use crate::rank::{LocId, ThreadStart};
+use crate::rank::LocId;
 use crate::remembered::{Forgotten, Remembered};
 use crate::state::RankState;
 use crate::walk::Rows;
@@ -67,7 +66,7 @@ impl Known {
 
 /// An identity as it comes together.
 pub(crate) struct Identity<'a> {
-    hasher: FxHasher,
+    hasher: ContentHasher,
     part: Part<'a>,
     pub(crate) machine: &'a Machine,
     pub(crate) remembered: &'a Remembered,
@@ -81,37 +80,29 @@ pub(crate) struct Identity<'a> {
 
 impl Hasher for Identity<'_> {
     fn finish(&self) -> u64 {
-        // FxHash mixes its last word weakly; a multiply-shift spreads it over all bits.
-        let hash = self.hasher.finish();
-        (hash ^ (hash >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        self.hasher.finish()
     }
 
     fn write(&mut self, bytes: &[u8]) {
         self.hasher.write(bytes);
     }
 
-    fn write_u8(&mut self, value: u8) {
-        self.hasher.write_u8(value);
-    }
-
-    fn write_u32(&mut self, value: u32) {
-        self.hasher.write_u32(value);
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.hasher.write_u64(value);
-    }
-
-    fn write_usize(&mut self, value: usize) {
-        self.hasher.write_usize(value);
-    }
+    forward! { hasher }
 }
 
 impl<'a> Identity<'a> {
     fn new(part: Part<'a>, machine: &'a Machine, everywhere: &Known) -> Self {
         let remembered = machine.config.remembered.as_deref().expect("histories merge");
         let (everywhere, here) = (everywhere.clone(), everywhere.clone());
-        Self { hasher: FxHasher::default(), part, machine, remembered, everywhere, here, answers: Vec::new() }
+        Self {
+            hasher: ContentHasher::default(),
+            part,
+            machine,
+            remembered,
+            everywhere,
+            here,
+            answers: Vec::new(),
+        }
     }
 
     /// What may be asked about in a whole, of which everybody knows so much who may still do something.
@@ -122,11 +113,11 @@ impl<'a> Identity<'a> {
     }
 
     /// The identity of a whole, of which everybody knows so much who may still do something.
-    pub(crate) fn whole(machine: &Machine, known: &Known, of: impl Fn(&mut Identity<'_>)) -> u64 {
+    pub(crate) fn whole(machine: &Machine, known: &Known, of: impl Fn(&mut Identity<'_>)) -> u128 {
         let asked = Self::asked(machine, known, &of);
         let mut whole = Identity::new(Part::Whole(&asked), machine, known);
         of(&mut whole);
-        whole.finish()
+        whole.hasher.fingerprint()
     }
 
     /// What a rank looks like on its own, whose actors these are.
@@ -135,10 +126,10 @@ impl<'a> Identity<'a> {
         known: &Known,
         (asked, actors): (&AskedAbout, std::ops::Range<u32>),
         of: impl FnOnce(&mut Identity<'_>),
-    ) -> u64 {
+    ) -> u128 {
         let mut alone = Identity::new(Part::Alone(asked, actors), machine, known);
         of(&mut alone);
-        alone.finish()
+        alone.hasher.fingerprint()
     }
 
     /// The tables that follow are used by those only who know so much: the threads of a rank.
@@ -201,9 +192,8 @@ impl<'a> Identity<'a> {
         let outer = std::mem::take(&mut self.hasher);
         let mut hashes = Vec::new();
         for value in values {
-            self.hasher = FxHasher::default();
             identify(value, self);
-            hashes.push(self.finish());
+            hashes.push(std::mem::take(&mut self.hasher).fingerprint());
         }
         hashes.sort_unstable();
         hashes.dedup();
@@ -234,7 +224,15 @@ impl Identify for OpRef {
     fn identify(&self, to: &mut Identity<'_>) {
         let Self { rank, thread, index: _, loc } = self;
         rank.identify(to);
-        (thread, loc).hash(to);
+        thread.hash(to);
+        loc.identify(to);
+    }
+}
+
+/// Places are numbered as a program is evaluated: what counts is what stands there.
+impl Identify for LocId {
+    fn identify(&self, to: &mut Identity<'_>) {
+        to.machine.place_hash(*self).hash(to);
     }
 }
 
@@ -274,7 +272,7 @@ pub(crate) use identify_as_hashed;
 
 identify_as_hashed! {
     bool, u8, u32, u64, i32, i64, usize, str,
-    crate::rank::Thread, crate::rank::Token, LocId, crate::rank::ThreadStart,
+    crate::rank::Thread, crate::id::Token, ThreadStart,
     crate::members::MemberList,
     crate::host::value::CommId, crate::host::value::MemoryId, crate::host::value::AddressId,
     crate::host::value::BlockId, crate::host::value::Buffer, crate::host::value::Value,

@@ -8,10 +8,10 @@
 //! Whatever is left open is a [`Choice`]: a nondeterministic *value*, or the *schedule* of operations that do
 //! not commute. Whoever drives the machine takes choices until there are none; without any, one run decides.
 //!
-//! Reading order: [`program`], [`rank`], [`machine`], [`clock`], [`term`], [`number`], `judge`, [`platform`].
+//! Reading order: [`program`], [`rank`], [`id`], [`machine`], [`clock`], [`term`], [`number`], `judge`, [`platform`].
 //!
 //! Which way it can be wrong: `docs` and `ARCHITECTURE.md` list what is not modelled. Two states are taken
-//! for equal if their 64-bit fingerprints are.
+//! for equal if their 128-bit fingerprints are.
 //!
 //! Not here: where a program comes from, that it is explored, and that CUDA exists.
 #![forbid(unsafe_code)]
@@ -23,6 +23,7 @@ pub(crate) mod display;
 pub mod edit;
 pub mod history;
 pub mod host;
+pub mod id;
 pub(crate) mod identity;
 pub(crate) mod judge;
 pub mod machine;
@@ -42,6 +43,7 @@ pub mod term;
 pub(crate) mod walk;
 
 pub use display::ranks_in_words;
+pub use id::{ThreadStart, Token};
 pub use judge::finding::{About, Finding, FindingKey, OpRef, Rule};
 pub use machine::{
     CallError, Choice, Class, CommId, Config, Connections, Costs, Data, Ending, Explain, Faults, InFlight,

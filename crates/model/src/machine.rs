@@ -22,19 +22,20 @@ pub use crate::noun::p2p::{Handshake, Link};
 pub use crate::noun::rendezvous::Rendezvous;
 pub use crate::noun::thread::{Status, ThreadState};
 pub use crate::noun::window::bytes;
-pub use crate::order::dependence::{Object, ObjectKind};
+pub use crate::order::dependence::{Object, ObjectId, ObjectKind};
 pub use crate::order::poll::{FaultOf, Faults, Nondet, Placing};
 pub use crate::state::{Path, RankState, State};
 
 use crate::clock::{Actor, Clock};
 use crate::edit::Edits;
 use crate::history::Notes;
+use crate::id::{ContentIds, ThreadStart, Token, fingerprint};
 use crate::judge::finding::{About, Finding, FindingKey, OpRef, Rule};
 use crate::members::MemberLists;
 use crate::platform::Platform;
 use crate::position::Places;
 use crate::program::{Answer, Block, Loc, Source, SourceError};
-use crate::rank::{Rank, Thread, ThreadStart, Token};
+use crate::rank::{LocId, Rank, Thread};
 use crate::remembered::{Forgotten, Remembered};
 use crate::snapshot::MemoryNotes;
 use crate::term::Terms;
@@ -243,12 +244,14 @@ pub struct Machine {
     pub source: Arc<dyn Source>,
     /// How it is run.
     pub config: Config,
-    pub(crate) comms: RwLock<(Vec<CommInfo>, FxHashMap<CommInfo, CommId>)>,
+    pub(crate) comms: RwLock<ContentIds<CommId, CommInfo>>,
     pub(crate) member_lists: MemberLists,
     pub(crate) terms: Mutex<Terms>,
     /// Streams and events of graphs, by graph and by the name they were captured under.
-    pub(crate) inner: Mutex<Vec<(Token, Token)>>,
+    pub(crate) inner: Mutex<ContentIds<Token, (Token, Token)>>,
     pub(crate) places: Mutex<Places>,
+    /// What stands at the places that were asked about.
+    place_hashes: RwLock<FxHashMap<LocId, u128>>,
     pub(crate) pending: Mutex<Pending>,
     pub(crate) interrupted: AtomicBool,
     pub(crate) reached: Mutex<BTreeSet<Token>>,
@@ -322,6 +325,7 @@ impl Machine {
             terms: Mutex::default(),
             inner: Mutex::default(),
             places: Mutex::default(),
+            place_hashes: RwLock::default(),
             pending: Mutex::default(),
             interrupted: AtomicBool::new(false),
             reached: Mutex::default(),
@@ -423,32 +427,40 @@ impl Machine {
         self.source.loc(op.loc)
     }
 
+    /// What stands for a place in an identity. Places are numbered as a program is evaluated, which may be in another order.
+    pub(crate) fn place_hash(&self, loc: LocId) -> u128 {
+        let known = self.place_hashes.read().unwrap_or_else(PoisonError::into_inner).get(&loc).copied();
+        known.unwrap_or_else(|| {
+            let hash = fingerprint(&self.source.loc(loc));
+            self.place_hashes.write().unwrap_or_else(PoisonError::into_inner).insert(loc, hash);
+            hash
+        })
+    }
+
     /// A communicator's identity.
     ///
     /// # Panics
     /// If the id is not of this machine.
     #[must_use]
     pub fn comm(&self, comm: CommId) -> CommInfo {
-        self.comms.read().unwrap_or_else(PoisonError::into_inner).0[comm.0 as usize].clone()
+        self.known_comm(comm, CommInfo::clone)
     }
 
     pub(crate) fn members(&self, comm: CommId) -> Arc<[Rank]> {
-        Arc::clone(&self.comms.read().unwrap_or_else(PoisonError::into_inner).0[comm.0 as usize].members)
+        self.known_comm(comm, |info| Arc::clone(&info.members))
+    }
+
+    fn known_comm<T>(&self, comm: CommId, look: impl FnOnce(&CommInfo) -> T) -> T {
+        let comms = self.comms.read().unwrap_or_else(PoisonError::into_inner);
+        look(comms.get(comm).expect("a communicator of this machine"))
     }
 
     pub(crate) fn comm_name(&self, comm: CommId) -> Arc<str> {
-        self.name(self.comm(comm).name)
+        self.name(self.known_comm(comm, |info| info.name))
     }
 
     pub(crate) fn comm_id(&self, info: CommInfo) -> CommId {
-        let mut comms = self.comms.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(id) = comms.1.get(&info) {
-            return *id;
-        }
-        let id = CommId(u32::try_from(comms.0.len()).expect("fewer than 2^32 communicators"));
-        comms.0.push(info.clone());
-        comms.1.insert(info, id);
-        id
+        self.comms.write().unwrap_or_else(PoisonError::into_inner).id_of(&info, CommInfo::clone)
     }
 
     pub(crate) fn thread_actor(&self, rank: Rank, thread: u32) -> Actor {

@@ -9,22 +9,22 @@ use std::sync::{Arc, Mutex};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::id::fingerprint;
 use crate::machine::locked;
 use crate::rank::Rank;
-use crate::walk::hash_of;
 
 /// World ranks in the order of whoever they are members of.
 #[derive(Debug, Clone)]
 pub struct MemberList {
     list: Arc<[Rank]>,
-    /// The hash of the list.
-    hash: u64,
+    /// The fingerprint of the list.
+    hash: u128,
     ascending: bool,
 }
 
 impl MemberList {
     fn new(list: &Arc<[Rank]>) -> Self {
-        let (hash, ascending) = (hash_of(list), list.is_sorted());
+        let (hash, ascending) = (fingerprint(&**list), list.is_sorted());
         Self { list: Arc::clone(list), hash, ascending }
     }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use crate::id::Token;
 use crate::program::Dtype;
-use crate::rank::Token;
 use crate::term::{Content, Term, TermNode, Terms, initial_number, kernel_number};
 
 /// Bytes of one share before the next begins: measured for the symmetric all-reduce on 2.28.9.
@@ -237,7 +237,7 @@ mod tests {
     use crate::rank::Rank;
 
     fn name(token: Token) -> Arc<str> {
-        ["x", "y", "add"][token.at()].into()
+        ["x", "y", "add"][token.0 as usize].into()
     }
 
     fn numbers(terms: &Terms, content: &Content, len_bytes: u64) -> Option<Vec<Run>> {

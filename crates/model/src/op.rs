@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
+use crate::id::Token;
 use crate::judge::deadlock::Awaits;
 use crate::judge::finding::{About, Rule};
 use crate::machine::Kind;
@@ -12,7 +13,6 @@ use crate::noun::pool::Plan;
 use crate::order::dependence::{Access, Object};
 use crate::order::poll::{NondetValues, Poll};
 use crate::program::Operand;
-use crate::rank::Token;
 
 pub use crate::noun::barrier::BarrierOp;
 pub use crate::noun::collective::{Collective, CollectiveKind, Connection, Counting, Declared, Root};

@@ -8,29 +8,39 @@
 //! Not here: tables, clocks, and when a search merges histories at all ([`crate::identity`]).
 
 use std::collections::BTreeMap;
-use std::hash::{Hash, Hasher};
+use std::hash::Hash;
 use std::sync::{Arc, Mutex};
 
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::FxHashMap;
 
 use crate::describe::{Describe, Naming, description, uses};
+use crate::id::{ContentHasher, ThreadStart, Token};
 use crate::machine::{Machine, locked};
 use crate::order::dependence::Object;
 use crate::program::{Answer, Block, Question, Slot, Symmetry, Terminator};
-use crate::rank::{LocId, Rank, ThreadStart, Token};
+use crate::rank::{LocId, Rank};
 use crate::remembered::{Forgotten, Remembered};
 
 /// An answer that a thread was given, and where it was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy)]
 struct Given {
     loc: LocId,
+    /// What stands there, which is the same in another numbering of places.
+    place: u128,
     answer: Answer,
+}
+
+impl Given {
+    fn content(&self) -> (u128, Answer) {
+        (self.place, self.answer)
+    }
 }
 
 /// A result of a thread: where it was produced, and after how many answers.
 #[derive(Debug, Clone, Copy)]
 struct Produced {
     loc: LocId,
+    place: u128,
     answers: u32,
 }
 
@@ -46,9 +56,9 @@ pub(crate) struct Place {
     /// How many of them there are before each operation of the block, and behind the last.
     produced_before: Vec<u32>,
     /// What the question at the end of the block is, and what is remembered there: histories are merged by it.
-    end: u64,
+    end: u128,
     /// What is left of the block from an operation on, with the end; made when it is asked for.
-    rests: Mutex<FxHashMap<u32, u64>>,
+    rests: Mutex<FxHashMap<u32, u128>>,
 }
 
 type HistoryKey = (Rank, ThreadStart, Vec<Answer>);
@@ -65,7 +75,7 @@ struct Merged {
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     known: FxHashMap<HistoryKey, Arc<Place>>,
-    merged: FxHashMap<u64, Merged>,
+    merged: FxHashMap<u128, Merged>,
     /// Whether ranks were told apart when the first place was entered.
     distinct: Option<bool>,
 }
@@ -86,7 +96,8 @@ impl Naming for Renamed<'_> {
     }
 
     fn thread(&self, start: ThreadStart) -> Option<usize> {
-        Some(start.at())
+        // As it is made from contents, it is the same in every order.
+        Some(start.0 as usize)
     }
 
     fn slot(&self, slot: Slot) -> Slot {
@@ -113,7 +124,7 @@ impl Place {
         let there = self.produced_before[next as usize];
         let all = remembered.shared.contains(&self.start);
         let keeps = |slot: &u32| {
-            let Produced { loc, answers } = self.produced[*slot as usize];
+            let Produced { loc, place: _, answers } = self.produced[*slot as usize];
             all || remembered.keeps_result(loc, self.age() - answers)
         };
         (0..there).filter(keeps).collect()
@@ -125,52 +136,52 @@ impl Place {
     }
 
     /// What is left to run from an operation of the block on.
-    pub(crate) fn rest(&self, machine: &Machine, next: u32, remembered: &Remembered) -> u64 {
+    pub(crate) fn rest(&self, machine: &Machine, next: u32, remembered: &Remembered) -> u128 {
         if let Some(known) = locked(&self.rests).get(&next) {
             return *known;
         }
         let kept = self.remembered_at(next, remembered);
-        let mut hasher = FxHasher::default();
+        let mut hasher = ContentHasher::default();
         self.hash_kept(&kept, &mut hasher);
         for statement in &self.block.ops[next as usize..] {
             self.described(machine, &statement.op, next, &kept).hash(&mut hasher);
-            statement.loc.hash(&mut hasher);
+            machine.place_hash(statement.loc).hash(&mut hasher);
         }
         self.end.hash(&mut hasher);
-        let rest = hasher.finish();
+        let rest = hasher.fingerprint();
         locked(&self.rests).insert(next, rest);
         rest
     }
 
     /// The end of a block: its question, and what is remembered there.
-    fn end_of(&self, machine: &Machine, remembered: &Remembered) -> u64 {
+    fn end_of(&self, machine: &Machine, remembered: &Remembered) -> u128 {
         let last = u32::try_from(self.block.ops.len()).expect("few operations");
         let kept = self.remembered_at(last, remembered);
-        let mut hasher = FxHasher::default();
+        let mut hasher = ContentHasher::default();
         (self.rank, self.start).hash(&mut hasher);
         match &self.block.terminator {
             Terminator::Return => 0_u8.hash(&mut hasher),
             Terminator::Cut => 1_u8.hash(&mut hasher),
             Terminator::Ask(question, loc) => {
                 self.described(machine, question, last, &kept).hash(&mut hasher);
-                loc.hash(&mut hasher);
+                machine.place_hash(*loc).hash(&mut hasher);
             }
         }
         for (age, given) in self.given.iter().rev().enumerate() {
             let age = u32::try_from(age).expect("few answers");
             if remembered.keeps_answer(given.loc, age) {
-                (age, given).hash(&mut hasher);
+                (age, given.content()).hash(&mut hasher);
             }
         }
         self.hash_kept(&kept, &mut hasher);
-        hasher.finish()
+        hasher.fingerprint()
     }
 
     /// How long each result is remembered from here on: the rest of the program calls them by their order.
-    fn hash_kept(&self, kept: &[u32], hasher: &mut FxHasher) {
+    fn hash_kept(&self, kept: &[u32], hasher: &mut ContentHasher) {
         for slot in kept {
-            let Produced { loc, answers } = self.produced[*slot as usize];
-            (loc, self.age() - answers).hash(hasher);
+            let Produced { loc: _, place, answers } = self.produced[*slot as usize];
+            (place, self.age() - answers).hash(hasher);
         }
     }
 }
@@ -328,12 +339,12 @@ impl Machine {
 
     /// The one answer in which two histories differ and which alone makes the difference, if there is one.
     fn responsible(&self, one: &Place, other: &Place) -> Option<Box<Remembered>> {
-        let asked = |place: &Place| place.given.iter().map(|given| given.loc).collect::<Vec<_>>();
+        let asked = |place: &Place| place.given.iter().map(|given| given.place).collect::<Vec<_>>();
         if asked(one) != asked(other) {
             return None;
         }
         let answers: Vec<Answer> = one.given.iter().map(|given| given.answer).collect();
-        let differ = (0..answers.len()).filter(|at| one.given[*at] != other.given[*at]);
+        let differ = (0..answers.len()).filter(|at| one.given[*at].content() != other.given[*at].content());
         let differ: Vec<usize> = differ.collect();
         if differ.len() < 2 {
             return None;
@@ -361,17 +372,20 @@ impl Machine {
         if let (Some(before), Some(answer)) = (before, answers.last())
             && let Terminator::Ask(question, loc) = &before.block.terminator
         {
-            given.push(Given { loc: *loc, answer: *answer });
+            let at = self.place_hash(*loc);
+            given.push(Given { loc: *loc, place: at, answer: *answer });
             let slots = question.slots(*answer) as usize;
             let answers = u32::try_from(answers.len()).expect("few answers");
-            produced.extend(std::iter::repeat_n(Produced { loc: *loc, answers }, slots));
+            produced.extend(std::iter::repeat_n(Produced { loc: *loc, place: at, answers }, slots));
         }
         let age = u32::try_from(given.len()).expect("few answers");
         let mut produced_before = Vec::with_capacity(block.ops.len() + 1);
         for statement in &block.ops {
             produced_before.push(u32::try_from(produced.len()).expect("few results"));
             let slots = statement.op.slots() as usize;
-            produced.extend(std::iter::repeat_n(Produced { loc: statement.loc, answers: age }, slots));
+            let loc = statement.loc;
+            let result = Produced { loc, place: self.place_hash(loc), answers: age };
+            produced.extend(std::iter::repeat_n(result, slots));
         }
         produced_before.push(u32::try_from(produced.len()).expect("few results"));
         let (rank, start) = (*rank, *start);
@@ -384,7 +398,7 @@ impl Machine {
 
     /// Checks that all results are remembered that a block uses.
     fn used_in(&self, place: &Place, remembered: &Remembered) -> Result<(), Box<Remembered>> {
-        let names = crate::describe::NamesOf(&*self.source);
+        let names = crate::describe::NamesOf::new(&*self.source);
         let mut more = Remembered::default();
         let question: Option<&Question> = match &place.block.terminator {
             Terminator::Ask(question, _) => Some(question),
@@ -397,7 +411,8 @@ impl Machine {
                     if !remembered.shared.contains(&slot.start) {
                         more.shared.insert(slot.start);
                     }
-                } else if let Some(Produced { loc, answers }) = place.produced.get(slot.index as usize)
+                } else if let Some(Produced { loc, place: _, answers }) =
+                    place.produced.get(slot.index as usize)
                     && !remembered.shared.contains(&place.start)
                     && !remembered.keeps_result(*loc, place.age() - answers)
                 {
@@ -419,7 +434,7 @@ fn difference(one: &[Given], other: &[Given], more: u32) -> Box<Remembered> {
     let mut others = other.iter().rev().map(Some).chain(std::iter::repeat(None));
     for age in 0..one.len().max(other.len()) {
         let (a, b) = (pairs.next().flatten(), others.next().flatten());
-        if a != b {
+        if a.map(Given::content) != b.map(Given::content) {
             let age = u32::try_from(age).expect("few answers") + more;
             for given in [a, b].into_iter().flatten() {
                 remembered.answers.insert(given.loc, age);

@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::{ThreadStart, Token};
 use crate::noun::container::MapOrder;
-use crate::rank::{LocId, Rank, ThreadStart, Token};
+use crate::rank::{LocId, Rank};
 
 /// An answer to a [`Question`]: a boolean (0 or 1), an index into the options, or a small count.
 pub type Answer = u32;

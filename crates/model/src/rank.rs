@@ -1,5 +1,5 @@
 //! Index newtypes: the words in which every table of the machine is addressed.
-//! Not here: what lies in the tables.
+//! Not here: what lies in the tables, and ids that are made from contents ([`crate::id`]).
 
 use serde::{Deserialize, Serialize};
 
@@ -29,14 +29,6 @@ index!(
     Thread
 );
 index!(
-    /// An interned string: a name that the spec chose. Resolved by [`Source::token`](crate::Source::token).
-    Token
-);
-index!(
     /// An interned location in the spec. Resolved by [`Source::loc`](crate::Source::loc).
     LocId
-);
-index!(
-    /// The function and the arguments that a thread runs. Number 0 is the program itself, which every rank starts with.
-    ThreadStart
 );

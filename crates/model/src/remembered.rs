@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::id::ThreadStart;
 use crate::order::dependence::Object;
-use crate::rank::{LocId, ThreadStart};
+use crate::rank::LocId;
 
 /// What may be forgotten of a history until somebody asks for it, and what is merged without being asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::host::best_fit::Use;
-use crate::host::value::{BlockId, MemoryId};
+use crate::host::value::{BlockId, MemoryId, Owner};
 use crate::machine::{Explain, Machine, Value, locked};
 use crate::noun::memory::{ByteRange, Memory};
 use crate::noun::window::WindowFlags;
@@ -244,7 +244,13 @@ impl Machine {
         let known: BTreeMap<&str, &Arc<MemoryView>> =
             before.memories.iter().map(|view| (view.name.as_str(), view)).collect();
         let there = r.memories().filter(|(id, memory)| memory.released().is_none() || named.contains(id));
-        let memories = there.map(|(id, memory)| {
+        // By name: whoever looks at it knows no ids.
+        let mut there: Vec<_> = there.collect();
+        there.sort_by_cached_key(|(id, _)| {
+            let (Owner::Pool(name) | Owner::Program(name)) = id.owner;
+            (matches!(id.owner, Owner::Program(_)), self.name(name), id.nth)
+        });
+        let memories = there.into_iter().map(|(id, memory)| {
             let view = self.memory_view(notes, (r, rank), id, memory);
             match known.get(view.name.as_str()) {
                 Some(same) if ***same == view => Arc::clone(same),

@@ -4,6 +4,7 @@
 //! accesses are functions of the positions of the threads and stay out of the hash.
 //! Not here: how states follow one another.
 
+use crate::id::{ContentHasher, fingerprint};
 use crate::identity::{Identify, Identity, Known};
 use crate::judge::finding::{Finding, FindingKey, OpRef};
 use crate::judge::ledger::Ledger;
@@ -31,8 +32,7 @@ use crate::noun::thread::Threads;
 use crate::order::dependence::Touches;
 use crate::rank::Rank;
 use crate::remembered::Forgotten;
-use crate::walk::{LocalHash, Renumber, Renumbering, hash_of, walk};
-use rustc_hash::FxHasher;
+use crate::walk::{LocalHash, Renumber, Renumbering, walk};
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -126,7 +126,7 @@ pub struct Path {
 #[derive(Debug, Clone, Copy, Default)]
 struct Hashes {
     /// Of everything that rules read.
-    whole: Option<u64>,
+    whole: Option<u128>,
     /// Of what it is on its own.
     local: Option<u64>,
 }
@@ -138,7 +138,7 @@ pub struct State {
     /// Hashes of each rank, empty where the rank changed since they were taken.
     hashes: Vec<Hashes>,
     shared: Arc<Shared>,
-    shared_hash: u64,
+    shared_hash: u128,
     shared_stale: bool,
     pub(crate) findings: Arc<BTreeMap<FindingKey, Arc<Finding>>>,
     /// Nobody specifies what follows this operation.
@@ -276,13 +276,13 @@ impl State {
 
     /// What the state is where histories merge.
     #[must_use]
-    pub fn merged_fingerprint(&self, machine: &Machine) -> u64 {
+    pub fn merged_fingerprint(&self, machine: &Machine) -> u128 {
         let (everybody, of_ranks) = self.known(machine);
         Identity::whole(machine, &everybody, |to| self.identify(machine, &of_ranks, to))
     }
 
     /// What each rank looks like on its own, where histories merge.
-    pub(crate) fn merged_local_hashes(&self, machine: &Machine) -> Vec<u64> {
+    pub(crate) fn merged_local_hashes(&self, machine: &Machine) -> Vec<u128> {
         let (everybody, of_ranks) = self.known(machine);
         let asked = Identity::asked(machine, &everybody, |to| self.identify(machine, &of_ranks, to));
         let per_rank = machine.config.actors_per_rank;
@@ -299,20 +299,21 @@ impl State {
     pub fn seal(&mut self) {
         self.share();
         for (hash, rank) in self.hashes.iter_mut().zip(&self.ranks) {
-            hash.whole.get_or_insert_with(|| hash_of(&**rank));
+            hash.whole.get_or_insert_with(|| fingerprint(&**rank));
         }
         if self.shared_stale {
-            self.shared_hash = hash_of(&*self.shared);
+            self.shared_hash = fingerprint(&*self.shared);
             self.shared_stale = false;
         }
     }
 
-    /// A 64-bit fingerprint of everything that rules read.
+    /// A fingerprint of everything that rules read: the same for equal states, in whatever order and in whichever process
+    /// they were found.
     ///
     /// # Panics
     /// If the state was changed since [`State::seal`].
     #[must_use]
-    pub fn fingerprint(&self) -> u64 {
+    pub fn fingerprint(&self) -> u128 {
         let Self {
             ranks: _,
             hashes,
@@ -328,26 +329,25 @@ impl State {
             steps: _,
         } = self;
         assert!(!shared_stale, "seal before taking a fingerprint");
-        let mut hasher = FxHasher::default();
+        let mut hasher = ContentHasher::default();
         for hash in hashes {
             hash.whole.expect("seal before taking a fingerprint").hash(&mut hasher);
         }
         shared_hash.hash(&mut hasher);
+        findings.len().hash(&mut hasher);
         for key in findings.keys() {
             key.hash(&mut hasher);
         }
         undefined.is_some().hash(&mut hasher);
         faults_used.hash(&mut hasher);
-        // FxHash mixes its last word weakly; a multiply-shift spreads it over all bits.
-        let hash = hasher.finish();
-        (hash ^ (hash >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        hasher.fingerprint()
     }
 
     /// What a rank looks like on its own, without knowledge of others.
     pub(crate) fn local_hash(&mut self, rank: Rank) -> u64 {
         let own = &self.ranks[rank.at()];
         *self.hashes[rank.at()].local.get_or_insert_with(|| {
-            let mut hasher = FxHasher::default();
+            let mut hasher = ContentHasher::default();
             own.local_hash(&mut hasher);
             hasher.finish()
         })

@@ -11,11 +11,20 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
-use crate::rank::{Rank, Token};
+use crate::id::{ContentId, ContentIds, Token};
+use crate::rank::Rank;
 
-/// An interned term: its number in [`Terms`]. Terms of one structure have one number.
+/// An interned term: made from its structure, which [`Terms`] knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Term(u32);
+pub struct Term(u64);
+
+impl ContentId for Term {
+    const NOUN: &'static str = "contents of memory";
+
+    fn of_hash(hash: u64) -> Self {
+        Self(hash)
+    }
+}
 
 /// What a term is made of.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -65,70 +74,32 @@ pub enum Content {
 /// The table of terms.
 #[derive(Debug, Default)]
 pub struct Terms {
-    nodes: Vec<TermNode>,
-    /// A hash of each term's structure, the same however terms were numbered.
-    shapes: Vec<u64>,
-    index: FxHashMap<TermNode, Term>,
+    nodes: ContentIds<Term, TermNode>,
 }
 
 impl Terms {
     /// What a term is made of.
+    ///
+    /// # Panics
+    /// If it is no term of this table.
     #[must_use]
     pub fn node(&self, term: Term) -> &TermNode {
-        &self.nodes[term.0 as usize]
+        self.nodes.get(term).expect("a term of this table")
     }
 
     /// The term of a node.
     ///
     /// # Panics
-    /// Beyond 2^32 terms.
+    /// If another node has the same id by chance.
     pub fn intern(&mut self, node: TermNode) -> Term {
-        if let Some(term) = self.index.get(&node) {
-            return *term;
-        }
         // A part of a part is a part of the whole: what a range holds does not depend on the order in which its
-        // neighbours were written. No part of a part is in the table, so only new terms are looked at.
+        // neighbours were written.
         if let TermNode::Part(of, offset, len) = node
-            && let TermNode::Part(whole, base, _) = self.nodes[of.0 as usize]
+            && let TermNode::Part(whole, base, _) = *self.node(of)
         {
             return self.intern(TermNode::Part(whole, base + offset, len));
         }
-        let term = Term(u32::try_from(self.nodes.len()).expect("fewer than 2^32 terms"));
-        self.shapes.push(self.shape(&node));
-        self.nodes.push(node.clone());
-        self.index.insert(node, term);
-        term
-    }
-
-    fn shape(&self, node: &TermNode) -> u64 {
-        let mut hasher = FxHasher::default();
-        std::mem::discriminant(node).hash(&mut hasher);
-        let all = |hasher: &mut FxHasher, parts: &[Term]| {
-            for part in parts {
-                self.shapes[part.0 as usize].hash(hasher);
-            }
-        };
-        match node {
-            TermNode::Initial(rank, name) => (rank, name).hash(&mut hasher),
-            TermNode::Kernel(name, rank, reads) => {
-                (name, rank).hash(&mut hasher);
-                all(&mut hasher, reads);
-            }
-            TermNode::Reduced(op, parts) => {
-                op.hash(&mut hasher);
-                all(&mut hasher, parts);
-            }
-            TermNode::Row(parts) => {
-                for (part, len) in parts {
-                    (self.shapes[part.0 as usize], len).hash(&mut hasher);
-                }
-            }
-            TermNode::Striped(parts) => all(&mut hasher, parts),
-            TermNode::Part(of, offset, len) => {
-                (self.shapes[of.0 as usize], offset, len).hash(&mut hasher);
-            }
-        }
-        hasher.finish()
+        self.nodes.id_of(&node, TermNode::clone)
     }
 
     /// What tells a content apart from others: equal for equal ones, in whatever order terms were made.
@@ -137,7 +108,7 @@ impl Terms {
             Content::Whole(term) => std::slice::from_ref(term),
             Content::Shares(shares) => shares,
         };
-        shares.iter().map(|term| self.shapes[term.0 as usize]).collect()
+        shares.iter().map(|term| term.0).collect()
     }
 
     /// One term for a content.
@@ -153,10 +124,10 @@ impl Terms {
         if let Some(done) = memo.get(&term) {
             return *done;
         }
-        if let TermNode::Initial(rank, name) = self.nodes[term.0 as usize] {
+        if let TermNode::Initial(rank, name) = *self.node(term) {
             return self.intern(TermNode::Initial(to[rank.at()], name));
         }
-        let node = match self.nodes[term.0 as usize].clone() {
+        let node = match self.node(term).clone() {
             TermNode::Initial(..) => unreachable!("renumbered above"),
             TermNode::Kernel(name, rank, reads) => {
                 TermNode::Kernel(name, to[rank.at()], self.renumber_all(&reads, to, memo))
@@ -357,7 +328,7 @@ impl Printed<'_> {
             }
             // A chain of collectives doubles in print at each level; beyond these a short name says enough.
             TermNode::Kernel(..) | TermNode::Reduced(..) | TermNode::Striped(_) if depth > DEPTH => {
-                let _ = write!(out, "#{:08x}", self.terms.shapes[term.0 as usize] as u32);
+                let _ = write!(out, "#{:08x}", term.0 as u32);
                 slice(out);
             }
             TermNode::Kernel(token, rank, reads) => {

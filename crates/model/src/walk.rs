@@ -5,10 +5,10 @@
 //! Not here: when ranks are interchangeable ([`crate::order::symmetry`]).
 
 use std::collections::{BTreeMap, VecDeque};
-use std::hash::{Hash, Hasher};
+use std::hash::Hasher;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::FxHashMap;
 
 use crate::clock::{Actor, Clock};
 use crate::judge::finding::{About, Finding, FindingKey, OpRef};
@@ -428,10 +428,4 @@ impl OpRef {
     pub(crate) fn position(&self) -> (Thread, u32) {
         (self.thread, self.index)
     }
-}
-
-pub(crate) fn hash_of(value: &impl Hash) -> u64 {
-    let mut hasher = FxHasher::default();
-    value.hash(&mut hasher);
-    hasher.finish()
 }

@@ -240,7 +240,7 @@ fn push(b: &mut Builder, at: At, half: Transfer) -> Operation {
     let items = &b.script.ranks[at.rank as usize];
     let index = items.get(at.thread as usize).map_or(0, Vec::len);
     b.push(at, Op::Transfer(Arc::new(half)));
-    Operation { start: ThreadStart(at.thread), index: u32::try_from(index).expect("short") }
+    Operation { start: ThreadStart(at.thread.into()), index: u32::try_from(index).expect("short") }
 }
 
 /// Both halves in both directions in one group: connects the pair, and gives data to compare.

@@ -14,9 +14,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::sync::Arc;
 
-use rankcheck_model::describe::{Describe, NamesOf};
-use rankcheck_model::{Op, Operation, Slot, ThreadStart};
+use rankcheck_model::describe::{Describe, Naming};
+use rankcheck_model::{Op, Operation, Slot, Source, ThreadStart, Token};
 
 use super::verbs::{Labelled, Read, Scope};
 use super::words::Words;
@@ -38,6 +39,19 @@ pub(super) struct Listing {
     pub(super) threads: Vec<Vec<Vec<Row>>>,
     /// How many ranks there are, if they are interchangeable.
     pub(super) alike: Option<usize>,
+}
+
+/// The names of a script, whose threads have numbers.
+struct ScriptNames<'a>(&'a Script);
+
+impl Naming for ScriptNames<'_> {
+    fn name(&self, token: Token) -> Arc<str> {
+        self.0.token(token)
+    }
+
+    fn thread(&self, start: ThreadStart) -> Option<usize> {
+        usize::try_from(start.0).ok()
+    }
 }
 
 impl Listing {
@@ -140,7 +154,7 @@ impl Row {
 
 /// The rows of a rank's threads, with labels on what others of them name.
 fn rows(script: &Script, threads: &[Vec<Item>]) -> Vec<Vec<Row>> {
-    let words = |value: &dyn Describe| Words::of(value, &NamesOf(script));
+    let words = |value: &dyn Describe| Words::of(value, &ScriptNames(script));
     let row = |item: &Item| match item {
         Item::Do(op) => Row { label: None, words: words(op), then: None },
         Item::If(question, then) => {
@@ -235,7 +249,7 @@ fn items(script: &Script, threads: &[Vec<Row>]) -> Result<Vec<Vec<Item>>, String
     let collecting = Scope { token: &token, labels: None };
     let mut labels = BTreeMap::new();
     for (thread, rows) in threads.iter().enumerate() {
-        let start = ThreadStart(u32::try_from(thread).expect("few threads"));
+        let start = ThreadStart(thread as u64);
         let mut slots = 0;
         for (at, row) in rows.iter().enumerate() {
             let produced = if row.then.is_none() { Op::read(&row.words, &collecting)?.slots() } else { 0 };

@@ -378,7 +378,7 @@ impl Read for Token {
 impl Read for ThreadStart {
     fn read(words: &Words, scope: &Scope<'_>) -> Result<Self, String> {
         let Words::Thread(of) = words else { return Err(format!("{words} is no thread")) };
-        let number: Option<u32> = Read::read(of, scope)?;
+        let number: Option<u64> = Read::read(of, scope)?;
         number.map(Self).ok_or_else(|| "a thread has no number".to_owned())
     }
 }

@@ -88,14 +88,14 @@ struct ThreadOps {
     heading: String,
     ops: Vec<Op>,
     /// What each thread of the rank runs, by the thread's number.
-    starts: Vec<u32>,
+    starts: Vec<ThreadStart>,
 }
 
 fn ops_of_threads(machine: &Machine, state: &State) -> Result<Vec<ThreadOps>, SourceError> {
     let mut all = Vec::new();
     for rank in (0..machine.config.ranks).map(Rank) {
         let threads = state.rank(rank).threads();
-        let starts: Vec<u32> = threads.iter().map(|thread| thread.start().0).collect();
+        let starts: Vec<ThreadStart> = threads.iter().map(|thread| thread.start()).collect();
         for (nth, thread) in threads.iter().enumerate() {
             let answers = thread.answers();
             let mut ops = Vec::new();
@@ -114,7 +114,7 @@ fn ops_of_threads(machine: &Machine, state: &State) -> Result<Vec<ThreadOps>, So
 struct Named<'a> {
     machine: &'a Machine,
     /// What each thread of the rank runs, by the thread's number.
-    starts: &'a [u32],
+    starts: &'a [ThreadStart],
 }
 
 impl Naming for Named<'_> {
@@ -123,7 +123,7 @@ impl Naming for Named<'_> {
     }
 
     fn thread(&self, start: ThreadStart) -> Option<usize> {
-        self.starts.iter().position(|known| *known == start.0)
+        self.starts.iter().position(|known| *known == start)
     }
 }
 

@@ -324,7 +324,7 @@ fn judge_as_read(mut recording: Recording, platform: Option<Platform>) -> Result
         }
     };
     let mut findings: Vec<Finding> =
-        state.findings().values().map(|finding| Finding::clone(finding)).collect();
+        machine.findings(&state).into_iter().map(|(_, finding)| finding.clone()).collect();
     findings.sort_by_key(|finding| (finding.past, finding.rule));
     let mut doubted = Vec::new();
     findings.retain(|finding| match waits::doubt(finding, &recording.program) {

@@ -539,7 +539,7 @@ impl<'a> Lowering<'a> {
 
     /// A call that never returned, of a thread for which the others of its process do not wait.
     fn stands_apart(&mut self, open: &OpenCall, items: Vec<Lowered>) {
-        let start = ThreadStart(u32::try_from(self.own_threads.len() + 1).expect("few calls overlap"));
+        let start = ThreadStart(self.own_threads.len() as u64 + 1);
         let mut ops = Vec::with_capacity(items.len());
         for item in items {
             ops.push(Statement { op: item.op, loc: self.program.origin(item.origin) });
@@ -572,7 +572,7 @@ impl<'a> Lowering<'a> {
 
     /// The call is a thread of its own from where its placeholder stands. Returns the thread.
     fn own_thread(&mut self, open: &OpenCall, items: Vec<Lowered>, returned: Completed) -> Option<Operand> {
-        let start = ThreadStart(u32::try_from(self.own_threads.len() + 1).expect("few calls overlap"));
+        let start = ThreadStart(self.own_threads.len() as u64 + 1);
         let mut ops = Vec::with_capacity(items.len());
         let mut slots = 0;
         for item in items {

@@ -79,7 +79,7 @@ fn contradiction(program: &RankRun, op: OpRef, says: ModelSays) -> Option<Contra
     let position = |wanted: &dyn Fn(&Statement) -> bool| program.blocks[0].ops.iter().position(wanted);
     let at = position(&|statement| statement.loc == op.loc).or_else(|| {
         let of = program.blocks.iter().position(|block| block.ops.iter().any(|other| other.loc == op.loc))?;
-        let start = ThreadStart(u32::try_from(of).ok()?);
+        let start = ThreadStart(of as u64);
         position(&|statement| matches!(statement.op, Op::Thread(ThreadOp::Spawn { start: other }) if other == start))
     })?;
     Some(Contradiction { rank: op.rank, loc: op.loc, at, says })

@@ -14,12 +14,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use rankcheck_model::machine::{Costs, Executed};
+use rankcheck_model::id::fingerprint;
+use rankcheck_model::machine::{Costs, Executed, ObjectId};
 use rankcheck_model::{
-    Choice, Config, FindingKey, Interruption, Loc, Machine, Mode, Nondet, Outcome, Rank, Rule, Source,
+    About, Choice, Config, FindingKey, Interruption, Loc, Machine, Mode, Nondet, Outcome, Rank, Rule, Source,
     SourceError, State, Symmetry, Token,
 };
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::FxHashMap;
 use stateright::{Checker, Model, Property};
 
 use super::graph::{Fingerprinted, StateGraph, StateId, Visitor, locked};
@@ -152,6 +153,9 @@ pub struct Exploration {
     pub broken: BTreeMap<Rule, Witness>,
     /// How many distinct states were found.
     pub states: u64,
+    /// The sum of their fingerprints: the same in whatever order, by how many threads and in whichever process they were
+    /// found.
+    pub fingerprint: u128,
     /// Complete runs, as far as states tell them apart.
     pub executions: u64,
     /// How many operations were executed, over all runs.
@@ -233,6 +237,15 @@ impl<R: Clone> FirstRuns<R> {
             }
         }
     }
+}
+
+/// What a search counts beside the states.
+#[derive(Debug, Clone, Copy, Default)]
+struct SearchCounts {
+    executions: u64,
+    steps: u64,
+    /// The sum of the fingerprints of all states.
+    fingerprint: u128,
 }
 
 /// Collects what complete runs show.
@@ -416,14 +429,19 @@ impl CompleteRuns {
             choices.insert(id, state.as_ref().choices());
         });
         let choices = |run: &StateId| choices.get(run).cloned().unwrap_or_default();
-        self.found(machine, &first, (executions, steps), choices)
+        self.found(
+            machine,
+            &first,
+            SearchCounts { executions, steps, fingerprint: graph.fingerprint },
+            choices,
+        )
     }
 
     fn found<R>(
         &self,
         machine: &Machine,
         first: &FirstRuns<R>,
-        (executions, steps): (u64, u64),
+        SearchCounts { executions, steps, fingerprint }: SearchCounts,
         choices: impl Fn(&R) -> Vec<Choice>,
     ) -> Exploration {
         let collected = self.locked();
@@ -440,6 +458,7 @@ impl CompleteRuns {
             outcomes: outcomes.collect(),
             broken: broken.collect(),
             states: self.states.load(Ordering::Relaxed),
+            fingerprint,
             executions,
             steps,
             contended: machine.config.contended.iter().map(|object| object_name(machine, *object)).collect(),
@@ -457,11 +476,15 @@ impl CompleteRuns {
 
 fn object_name(machine: &Machine, object: rankcheck_model::Object) -> String {
     use rankcheck_model::ObjectKind as Kind;
-    let named = |noun: &str| format!("{noun} {}", machine.name(Token(object.id)));
+    let named = |noun: &str| match object.id {
+        ObjectId::All => noun.to_owned(),
+        ObjectId::Named(name) => format!("{noun} {}", machine.name(name)),
+        ObjectId::Comm(comm) => format!("{noun} {}", machine.about(About::Comm(comm))),
+    };
     match object.kind {
         Kind::StoreKey => named("key"),
         Kind::Flag => named("flag"),
-        Kind::Stream if object.id == u32::MAX => "the device".to_owned(),
+        Kind::Stream if object.id == ObjectId::All => "the device".to_owned(),
         Kind::Stream => named("stream"),
         Kind::Event => named("event"),
         Kind::Mutex => named("mutex"),
@@ -470,7 +493,7 @@ fn object_name(machine: &Machine, object: rankcheck_model::Object) -> String {
         Kind::List => named("list"),
         Kind::Hosts => "host barriers".to_owned(),
         Kind::Init => named("init of"),
-        Kind::Comm => format!("communicator {}", object.id),
+        Kind::Comm => named("communicator"),
         Kind::Memory => named("memory"),
         Kind::Addresses => "addresses".to_owned(),
         Kind::Graph => named("graph"),
@@ -483,7 +506,7 @@ fn object_name(machine: &Machine, object: rankcheck_model::Object) -> String {
 struct Settled {
     state: State,
     /// Of the state alone.
-    fingerprint: u64,
+    fingerprint: u128,
     choices: u32,
     agreed: Arc<SameDecisions>,
     /// Whether there is no other.
@@ -518,13 +541,10 @@ impl Fingerprinted for Settled {
         if self.only {
             return 0;
         }
-        let fingerprint = u128::from(self.fingerprint);
         if self.agreed.counts.is_empty() {
-            return fingerprint;
+            return self.fingerprint;
         }
-        let mut hasher = FxHasher::default();
-        self.agreed().hash(&mut hasher);
-        fingerprint ^ u128::from(hasher.finish()) << 64
+        fingerprint(&(self.fingerprint, self.agreed()))
     }
 }
 
@@ -741,6 +761,19 @@ pub fn explore(
     explore_with(source, config, bounds, (threads, Restriction::default()))
 }
 
+/// Explores with so many threads.
+///
+/// # Errors
+/// If the program cannot be evaluated.
+pub fn explore_by(
+    threads: NonZero<usize>,
+    source: &Arc<dyn Source>,
+    config: Config,
+    bounds: &Bounds,
+) -> Result<Exploration, SourceError> {
+    explore_with(source, config, bounds, (threads.get(), Restriction::default()))
+}
+
 /// Explores with one thread.
 ///
 /// # Errors
@@ -825,24 +858,27 @@ pub fn breadth_first(
         let machine = walk.machine(source);
         let mut reduced = Reduced::new(&machine, &Arc::default(), true);
         let renumbered = Arc::clone(&reduced.renumbered);
-        let first: Arc<Mutex<(FirstRuns<Vec<Choice>>, u64)>> = Arc::default();
+        let first: Arc<Mutex<(FirstRuns<Vec<Choice>>, SearchCounts)>> = Arc::default();
         let (runs, found) = (Arc::clone(&walk.runs), Arc::clone(&first));
         let of_runs = Arc::clone(&machine);
         reduced.seen = Some(Box::new(move |settled| {
+            let mut found = locked(&found);
+            let (first, counted) = &mut *found;
+            counted.fingerprint = counted.fingerprint.wrapping_add(settled.fingerprint());
             if !runs.goes_on(&of_runs, settled.choices) || !of_runs.choices(&settled.state).is_empty() {
                 return;
             }
             if let Some(end) = runs.end(&of_runs, &settled.state) {
-                let (first, executions) = &mut *locked(&found);
                 let choices = settled.state.choices();
                 first.add(&end, choices.len(), &choices);
-                *executions += 1;
+                counted.executions += 1;
             }
         }));
         drop(reduced.checker().threads(1).spawn_bfs().join());
         if walk.is_over(&machine, Reduced::is_misnumbered(&machine, &renumbered))? {
-            let (first, executions) = &*locked(&first);
-            return Ok(walk.runs.found(&machine, first, (*executions, machine.steps_total()), Vec::clone));
+            let (first, counted) = &*locked(&first);
+            let counted = SearchCounts { steps: machine.steps_total(), ..*counted };
+            return Ok(walk.runs.found(&machine, first, counted, Vec::clone));
         }
     }
 }

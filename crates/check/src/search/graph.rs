@@ -13,10 +13,20 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use rustc_hash::FxHashMap;
 use stateright::Model;
 
-/// What tells states apart: equal for equal states.
+/// What tells states apart: equal for equal states, in any order and in any process.
 pub(super) trait Fingerprinted {
     /// The fingerprint of what a state may still do.
     fn fingerprint(&self) -> u128;
+}
+
+/// The power of ten, 1 in 10^n, below which the chance lies that of so many states two different ones have one
+/// fingerprint of 128 bits, and were taken for one: states² / 2¹²⁹.
+#[must_use]
+pub fn taken_for_one_below(states: u64) -> u32 {
+    let pairs = 2.0 * (states.max(1) as f64).log10();
+    let odds = 129.0 * std::f64::consts::LOG10_2 - pairs;
+    // At 2^64 states the chance is one half.
+    odds.floor().max(0.0) as u32
 }
 
 /// Who looks at each state when it is expanded.
@@ -50,7 +60,7 @@ type Waiting<S> = (StateId, S);
 struct SharedWalk<'a, M: Model, V> {
     model: &'a M,
     visitor: &'a V,
-    seen: Vec<Mutex<FxHashMap<u128, StateId>>>,
+    seen: Vec<Mutex<SeenStates>>,
     states: AtomicU32,
     /// States that some thread has given away.
     given: Mutex<Vec<Waiting<M::State>>>,
@@ -59,6 +69,14 @@ struct SharedWalk<'a, M: Model, V> {
     /// How many threads have nothing to do; changed by those who hold what was given.
     idle: AtomicUsize,
     over: AtomicBool,
+}
+
+/// States that were seen, by fingerprint.
+#[derive(Default)]
+struct SeenStates {
+    numbers: FxHashMap<u128, StateId>,
+    /// The sum of the fingerprints.
+    sum: u128,
 }
 
 /// A lock that a panic elsewhere has poisoned still guards plain data.
@@ -90,14 +108,17 @@ where
     /// The number of a state, and whether it is new.
     fn number(&self, state: &M::State) -> (StateId, bool) {
         let fingerprint = state.fingerprint();
-        // Bits that are there whether fingerprints have 64 of them or 128.
-        let shard = (fingerprint >> 32) as usize % SHARDS;
+        // The map uses the low half.
+        let shard = (fingerprint >> 64) as usize % SHARDS;
         let mut seen = locked(&self.seen[shard]);
         let mut new = false;
-        let id = *seen.entry(fingerprint).or_insert_with(|| {
+        let id = *seen.numbers.entry(fingerprint).or_insert_with(|| {
             new = true;
             StateId(self.states.fetch_add(1, Ordering::Relaxed))
         });
+        if new {
+            seen.sum = seen.sum.wrapping_add(fingerprint);
+        }
         (id, new)
     }
 
@@ -203,6 +224,8 @@ pub(super) struct StateGraph {
     /// Where the edges of each state begin; as many as it has actions.
     first: Vec<u32>,
     edges: Vec<StateId>,
+    /// The sum of the fingerprints of all states.
+    pub(super) fingerprint: u128,
 }
 
 impl StateGraph {
@@ -243,8 +266,9 @@ impl StateGraph {
         }
         logs.push(log);
         let states = walk.states.load(Ordering::Relaxed) as usize;
+        let fingerprint = walk.seen.iter().map(|seen| locked(seen).sum).fold(0, u128::wrapping_add);
         drop(walk);
-        Self::of_logs(root, states, &logs)
+        Self { fingerprint, ..Self::of_logs(root, states, &logs) }
     }
 
     fn of_logs(root: StateId, states: usize, logs: &[EdgeLog]) -> Self {
@@ -262,7 +286,7 @@ impl StateGraph {
                 *edge = StateId(*to);
             }
         }
-        Self { root, first, edges }
+        Self { root, first, edges, fingerprint: 0 }
     }
 
     /// How many states were found, expanded or not.
@@ -368,5 +392,16 @@ impl BreadthFirst {
     /// How many actions lead to a state.
     pub(super) fn depth(&self, of: StateId) -> u32 {
         self.depth[of.at()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chance_of_a_mistake_grows_with_the_square_of_the_states() {
+        let below = [1, 6, 1_000_000, 100_000_000, 1 << 63, u64::MAX].map(taken_for_one_below);
+        assert_eq!(below, [38, 37, 26, 22, 0, 0]);
     }
 }

@@ -29,7 +29,7 @@ struct Stepped {
 
 impl Fingerprinted for Stepped {
     fn fingerprint(&self) -> u128 {
-        self.state.fingerprint().into()
+        self.state.fingerprint()
     }
 }
 

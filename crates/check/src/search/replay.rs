@@ -336,9 +336,9 @@ fn operations(machine: &Machine) -> Vec<Operation> {
 }
 
 fn broken(machine: &Machine, state: &State) -> Vec<BrokenRule> {
-    state
-        .findings()
-        .iter()
+    machine
+        .findings(state)
+        .into_iter()
         .map(|(key, finding)| BrokenRule {
             rule: finding.rule,
             about: machine.about(finding.about),

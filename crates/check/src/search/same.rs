@@ -27,11 +27,12 @@ pub(super) fn different_operations(spec: &Spec, check: &Check) -> Result<Option<
 fn compare(one: &SpecSource, other: &SpecSource, rank: Rank) -> Result<Option<String>, SourceError> {
     /// Longest common sequence of answers that is looked at.
     const ANSWERS_AT_MOST: usize = 64;
+    let (one_names, other_names) = (NamesOf::new(one), NamesOf::new(other));
     let mut open: Vec<Vec<u32>> = vec![Vec::new()];
     while let Some(answers) = open.pop() {
         let a = one.block(rank, rankcheck_model::ThreadStart(0), &answers)?;
         let b = other.block(rank, rankcheck_model::ThreadStart(0), &answers)?;
-        let (a_words, b_words) = (plain(one, &a), plain(other, &b));
+        let (a_words, b_words) = (plain(&one_names, &a), plain(&other_names, &b));
         if let Some(at) =
             (0..a_words.len().max(b_words.len())).find(|at| a_words.get(*at) != b_words.get(*at))
         {
@@ -69,11 +70,10 @@ fn compare(one: &SpecSource, other: &SpecSource, rank: Rank) -> Result<Option<St
 }
 
 /// The operations of a block without their locations, with names instead of tokens.
-fn plain(source: &SpecSource, block: &Block) -> Vec<String> {
-    let named = NamesOf(source);
-    let mut words: Vec<String> = block.ops.iter().map(|op| description(&op.op, &named)).collect();
+fn plain(named: &NamesOf<'_>, block: &Block) -> Vec<String> {
+    let mut words: Vec<String> = block.ops.iter().map(|op| description(&op.op, named)).collect();
     if let rankcheck_model::Terminator::Ask(question, _) = &block.terminator {
-        words.push(description(question, &named));
+        words.push(description(question, named));
     }
     words
 }

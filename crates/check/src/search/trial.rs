@@ -692,7 +692,7 @@ fn performed(
     state: &State,
 ) -> Result<(PerformedOps, BTreeMap<OpPosition, Answer>), SourceError> {
     let (mut all, mut given) = (BTreeMap::new(), BTreeMap::new());
-    let names = NamesOf(&**source);
+    let names = NamesOf::new(&**source);
     for rank in (0..config.ranks).map(Rank) {
         for thread in state.rank(rank).threads() {
             let (start, answers) = (thread.start(), thread.answers());

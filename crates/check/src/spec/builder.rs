@@ -21,7 +21,7 @@ use rankcheck_model::{
 use rustc_hash::{FxHashMap, FxHasher};
 
 pub use memo::Memo;
-pub use names::SourceNames;
+pub use names::{SourceNames, Words};
 
 use crate::spec::Param;
 use crate::spec::error::Wrong;

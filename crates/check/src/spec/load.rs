@@ -94,6 +94,7 @@ fn read_spec(path: &Path) -> Result<Spec, SpecError> {
                 .map(ProgramBody::Starlark)
                 .collect(),
             texts: texts.clone(),
+            words: Arc::default(),
         });
     }
     let mut anchors = loader.anchors;

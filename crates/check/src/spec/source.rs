@@ -14,7 +14,7 @@ use starlark::eval::Evaluator;
 use starlark::values::{FrozenValue, Heap, OwnedFrozenValue, Value};
 
 use crate::search::IdleSide;
-use crate::spec::builder::{Builder, Memo, Setting, SourceNames, Stop};
+use crate::spec::builder::{Builder, Memo, Setting, SourceNames, Stop, Words};
 use crate::spec::compare::Text;
 use crate::spec::error::{Texts, explain, loc_of, panicked, wrong};
 use crate::spec::evaluation::Evaluation;
@@ -99,7 +99,7 @@ impl SpecSource {
         ranks: u32,
         params: &[(String, Param)],
         assume: &[Assumption],
-        texts: Arc<Texts>,
+        (texts, words): (&Arc<Texts>, &Arc<Words>),
         check: &Loc,
     ) -> Self {
         let assumed = assume.iter().filter_map(|assumption| match assumption {
@@ -112,14 +112,14 @@ impl SpecSource {
         };
         let setting = Setting {
             ranks,
-            names: SourceNames::default(),
-            threads: Spawned::default(),
+            names: SourceNames::of(words),
+            threads: Spawned::by(texts),
             params: params.to_vec(),
             assumed: assumed.collect(),
             declares_overlap,
         };
         let (program, setting) = (program.clone(), Arc::new(setting));
-        Self { program, setting, memo: Memo::default(), texts, check: check.clone() }
+        Self { program, setting, memo: Memo::default(), texts: Arc::clone(texts), check: check.clone() }
     }
 
     /// The named assumptions that evaluations came by so far, with `r.may`.
@@ -135,7 +135,12 @@ impl SpecSource {
         let side = |(question, loc, answer): (Question, LocId, Answer)| {
             Some(IdleSide { answer: self.side(&question, answer)?, loc: names.loc(loc) })
         };
-        self.memo.idle_sides().into_iter().filter_map(side).collect()
+        let mut sides: Vec<IdleSide> = self.memo.idle_sides().into_iter().filter_map(side).collect();
+        sides.sort_by(|one, other| {
+            let place = |side: &IdleSide| (Arc::clone(&side.loc.file), side.loc.line, side.loc.column);
+            place(one).cmp(&place(other))
+        });
+        sides
     }
 
     /// An answer in words; none for numbers, which only say how often something is done.
@@ -180,7 +185,10 @@ impl SpecSource {
     /// Evaluates the program, or the thread of the builder. How it ended stands in the builder.
     fn evaluate(&self, builder: Builder) -> Builder {
         let runs = self.setting.threads.runs(builder.start);
-        assert!(runs.is_some() || builder.start == ThreadStart(0), "a thread runs what this source started");
+        assert!(
+            runs.is_some() || builder.start == ThreadStart::default(),
+            "a thread runs what this source started"
+        );
         match (&self.program, runs) {
             (ProgramBody::Starlark(program), None) => self.evaluate_starlark(builder, program, None),
             (ProgramBody::Starlark(program), Some(Runs::Starlark { function, args })) => {

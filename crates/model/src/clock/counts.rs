@@ -23,7 +23,7 @@ pub(super) struct Counts(Arc<CountNode>);
 #[cfg_attr(test, derive(PartialEq, Eq))]
 struct CountNode {
     /// The sum of [`hash`] of the counts.
-    hash: u64,
+    hash: u128,
     sum: u64,
     part: Part,
 }
@@ -50,7 +50,7 @@ impl Counts {
     }
 
     /// Equal counts have equal hashes.
-    pub(super) fn hash(&self) -> u64 {
+    pub(super) fn hash(&self) -> u128 {
         self.0.hash
     }
 
@@ -108,17 +108,26 @@ impl Counts {
 
 /// The hash of the counts from an index on: a sum, so that what is known of some actors can be taken out, and one count
 /// changes it without a look at the others. Nothing known adds nothing.
-pub(super) fn hash(first: usize, counts: &[u32]) -> u64 {
+pub(super) fn hash(first: usize, counts: &[u32]) -> u128 {
     (first..).zip(counts).fold(0, |sum, (at, &count)| sum.wrapping_add(placed(at, count)))
 }
 
 /// What a count adds to the hash.
-fn placed(at: usize, count: u32) -> u64 {
-    let mixed = ((at as u64) << 32 | u64::from(count)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+fn placed(at: usize, count: u32) -> u128 {
+    if count == 0 {
+        return 0;
+    }
+    let placed = (at as u64) << 32 | u64::from(count);
+    u128::from(mixed(placed, 0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(mixed(placed, 0xd1b5_4a32_d192_ed03))
+}
+
+/// Half of what a count adds: each starts from another multiple.
+fn mixed(placed: u64, start: u64) -> u64 {
+    let mixed = placed.wrapping_mul(start);
     let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     // Once more: in a sum, what index and count add to the high half apart would cancel out.
     let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    if count == 0 { 0 } else { mixed ^ mixed >> 31 }
+    mixed ^ mixed >> 31
 }
 
 impl CountNode {
@@ -130,7 +139,7 @@ impl CountNode {
     }
 
     fn branch(span: usize, children: [Arc<Self>; FAN]) -> Self {
-        let hash = children.iter().map(|child| child.hash).fold(0, u64::wrapping_add);
+        let hash = children.iter().map(|child| child.hash).fold(0, u128::wrapping_add);
         let sum = children.iter().map(|child| child.sum).sum();
         Self { hash, sum, part: Part::Branch(span, children) }
     }

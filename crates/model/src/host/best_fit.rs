@@ -11,8 +11,8 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::host::order::position_in;
 use crate::host::value::{Address, BlockId, Buffer, Modelled, Objects, Value};
+use crate::id::Token;
 use crate::noun::pool::{SizeClasses, TieBreak};
-use crate::rank::Token;
 
 /// Physical memory comes in pieces of this size, so segments are rounded up to it (`kRoundLarge`).
 pub const GRANULARITY_BYTES: u64 = 2 << 20;

@@ -3,7 +3,7 @@
 //! the end of a list.
 
 use crate::host::value::{Modelled, Objects, Value};
-use crate::rank::Token;
+use crate::id::Token;
 
 /// The entries of a map, in the order of insertion: key and value.
 pub type Entries<O> = Vec<(Value<O>, Value<O>)>;

@@ -25,7 +25,7 @@ pub fn window_of<'a, O: Objects + 'a, W>(
 mod tests {
     use super::*;
     use crate::host::value::{AddressId, MemoryId, Modelled, Owner};
-    use crate::rank::Token;
+    use crate::id::Token;
 
     fn buffer(offset_bytes: u64, len_bytes: u64) -> Buffer<Modelled> {
         let memory = MemoryId { owner: Owner::Program(Token(0)), nth: 0 };

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::host::value::{Address, Buffer, CommId, MemoryId, Objects, Owner, Value};
-use crate::rank::Token;
+use crate::id::Token;
 
 /// What the objects in values are called.
 pub trait Names<O: Objects> {

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use crate::host::value::{Address, Buffer, CommId, Objects, Value};
+use crate::id::Token;
 use crate::program::{Operand, Slot};
-use crate::rank::Token;
 
 /// What evaluation needs of whoever runs the program, about one rank.
 pub trait Known<O: Objects> {

@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
     use crate::host::value::{AddressId, MemoryId, Modelled, Owner};
-    use crate::rank::Token;
+    use crate::id::Token;
 
     fn address(nth: u32, offset_bytes: u64) -> Value {
         let memory = MemoryId { owner: Owner::Pool(Token(0)), nth };

@@ -9,8 +9,9 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
 
+use crate::id::{ContentId, Token};
 use crate::program::{Answer, MAX_NUMBER};
-use crate::rank::{Rank, Token};
+use crate::rank::Rank;
 
 /// What the objects in values are called by whoever runs a program.
 pub trait Objects: Debug + Clone + Ord + Hash {
@@ -39,10 +40,18 @@ impl Objects for Modelled {
     type Foreign = Infallible;
 }
 
-/// A communicator: in the model the same on all its members, where
+/// A communicator: in the model made from how it came about, and so the same on all its members, where
 /// [`Machine::comm`](crate::machine::Machine::comm) resolves it; on a device a number of one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CommId(pub u32);
+pub struct CommId(pub u64);
+
+impl ContentId for CommId {
+    const NOUN: &'static str = "communicators";
+
+    fn of_hash(hash: u64) -> Self {
+        Self(hash)
+    }
+}
 
 /// Who made a piece of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -12,6 +12,7 @@ mod sentence;
 
 use crate::cx::Here;
 use crate::host::value::CommId;
+use crate::id::Token;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Explain, Machine};
 use crate::noun::p2p::{Half, Planned, Transfers};
@@ -21,7 +22,7 @@ use crate::noun::thread::Next;
 use crate::noun::thread::Status;
 use crate::op::{ExchangeOp, FlagOp, Op, ThreadOp};
 use crate::program::Statement;
-use crate::rank::{Rank, Token};
+use crate::rank::Rank;
 use crate::state::State;
 
 /// A blocked actor: a host thread by its number, or a stream by its position among those of its rank.
@@ -166,7 +167,8 @@ impl Machine {
                 // What it is about comes before who: the name of a deadlock does not depend on the ranks' numbers.
                 .min_by_key(|n| {
                     let node = &nodes[**n];
-                    (node.about.is_none(), node.rule, node.about, node.past(state), node.op)
+                    let about = node.about.map(|about| self.order_of(about));
+                    (about.is_none(), node.rule, about, node.past(state), node.op)
                 })
                 .expect("a component has nodes");
             self.report_deadlock(state, &nodes, &component, *first);

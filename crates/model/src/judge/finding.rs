@@ -3,12 +3,14 @@
 //! What a rule means is said once, in `specs/rules/`; here are its id and title only.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::Token;
 use crate::machine::{CommId, MemoryId};
-use crate::rank::{LocId, Rank, Thread, Token};
+use crate::rank::{LocId, Rank, Thread};
 
 macro_rules! rules {
     ($($variant:ident = $id:literal, $title:literal;)*) => {
@@ -118,7 +120,7 @@ impl FromStr for Rule {
 }
 
 /// One operation of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct OpRef {
     /// The rank that does it.
     pub rank: Rank,
@@ -128,6 +130,14 @@ pub struct OpRef {
     pub index: u32,
     /// Where it was written.
     pub loc: LocId,
+}
+
+impl Hash for OpRef {
+    /// Where it was written follows from which operation it is, and places are numbered as a program is evaluated.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { rank, thread, index, loc: _ } = self;
+        (rank, thread, index).hash(state);
+    }
 }
 
 /// The object that a finding is about.

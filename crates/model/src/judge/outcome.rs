@@ -10,15 +10,15 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::judge::finding::{About, Rule};
+use crate::judge::finding::{About, Finding, FindingKey, Rule};
 use crate::judge::ledger::CallError;
-use crate::machine::{Launcher, Machine, locked};
+use crate::machine::{Launcher, Machine, Owner, locked};
 use crate::noun::stream::Work;
 use crate::noun::thread::Next;
 use crate::noun::thread::Status;
 use crate::order::poll::Poll;
 use crate::program::Question;
-use crate::rank::{Rank, Token};
+use crate::rank::Rank;
 use crate::state::{RankState, State};
 use crate::term::{Content, TermNode};
 
@@ -275,7 +275,7 @@ impl Machine {
 
     pub(crate) fn rank_outcome(&self, state: &State, rank: Rank) -> RankOutcome {
         let died = state.rank(rank).threads().iter().find_map(|thread| match thread.status() {
-            Status::Exited(Token(u32::MAX)) => Some(RankOutcome::Dead("killed".into())),
+            Status::Killed => Some(RankOutcome::Dead("killed".into())),
             Status::Exited(code) => Some(RankOutcome::Dead(self.name(*code))),
             Status::Ready | Status::Waiting(_) | Status::Stuck | Status::Done => None,
         });
@@ -291,12 +291,13 @@ impl Machine {
     /// The call or the stream in which a rank would stay for ever.
     fn hang_of(&self, state: &State, rank: Rank) -> Option<RankOutcome> {
         let r = state.rank(rank);
-        // By name: the order in which threads made streams is nothing that a run leaves behind.
         let shown = r.streams().iter().filter(|(name, _)| !Self::hidden(*name));
         let stuck = shown.filter(|(_, stream)| !stream.is_empty());
-        let stuck_stream = stuck.min_by_key(|(name, _)| *name);
-        let gpu = stuck_stream.map(|(name, stream)| {
+        // What waits for an event tells less than what the event is behind. Then by the words: the order in which threads
+        // made streams is nothing that a run leaves behind.
+        let gpu = stuck.map(|(name, stream)| {
             let head = stream.head().expect("not empty");
+            let waits = matches!(head.work, Work::Record(..) | Work::Wait(..));
             let what = match &head.work {
                 Work::Collective(launch) => self.call_name(launch),
                 Work::Transfers(launch) => self.transfers_name(state, rank, launch),
@@ -307,8 +308,9 @@ impl Machine {
                 Work::Fresh(buffer) | Work::GiveBack(buffer) => self.buffer_name(buffer),
                 Work::Record(..) | Work::Wait(..) => "an event".to_owned(),
             };
-            RankOutcome::GpuHang(format!("{what} on stream {}", self.name(*name)).into())
+            (waits, format!("{what} on stream {}", self.name(*name)))
         });
+        let gpu = gpu.min().map(|(_, words)| RankOutcome::GpuHang(words.into()));
         for (at, thread) in r.threads().iter().enumerate() {
             if !thread.running() || thread.cut() {
                 continue;
@@ -360,6 +362,33 @@ impl Machine {
             About::Of(rank, token) => format!("r{}.{}", rank.0, self.name(token)),
             About::Rank(rank) => format!("rank {}", rank.0),
             About::Hosts => "hosts".to_owned(),
+        }
+    }
+
+    /// The findings of a state in the order in which they are told: by rule, object and rank, and objects by their names.
+    /// Ids have an order of their own, which means nothing.
+    #[must_use]
+    pub fn findings<'s>(&self, state: &'s State) -> Vec<(&'s FindingKey, &'s Finding)> {
+        let mut all: Vec<_> = state.findings.iter().map(|(key, finding)| (key, &**finding)).collect();
+        all.sort_by_cached_key(|(key, _)| (key.rule, self.order_of(key.about), key.by));
+        all
+    }
+
+    /// Where an object comes among others: by kind, rank, name and number.
+    pub(crate) fn order_of(&self, about: About) -> (u8, u32, Arc<str>, u32, u32) {
+        let none = || "".into();
+        match about {
+            About::Comm(comm) => (0, 0, self.comm_name(comm), self.comm(comm).nth, 0),
+            About::Window(comm, nth) => (1, 0, self.comm_name(comm), nth, 0),
+            About::Pair(comm, from, to) => (2, 0, self.comm_name(comm), from.0, to.0),
+            About::Memory(rank, memory) => {
+                let (Owner::Pool(name) | Owner::Program(name)) = memory.owner;
+                (3, rank.0, self.name(name), memory.nth, 0)
+            }
+            About::Named(name) => (4, 0, self.name(name), 0, 0),
+            About::Of(rank, name) => (5, rank.0, self.name(name), 0, 0),
+            About::Rank(rank) => (6, rank.0, none(), 0, 0),
+            About::Hosts => (7, 0, none(), 0, 0),
         }
     }
 

@@ -30,6 +30,7 @@ pub(crate) use self::hand_over::HandedOverParts;
 pub(crate) use self::launch::{Call, Launch, Recorded};
 pub(crate) use self::operands::DifferentOperands;
 use crate::host::value::{Buffer, CommId, Value};
+use crate::id::Token;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{InFlight, Machine};
 use crate::noun::group::GroupCall;
@@ -40,7 +41,7 @@ use crate::noun::window::INVALID_ARGUMENT;
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::platform::{KernelPath, PathQuery};
 use crate::program::Operand;
-use crate::rank::{Rank, Token};
+use crate::rank::Rank;
 use crate::state::State;
 
 /// One rank's call of a collective.

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::host::value::{Address, CommId, Value};
+use crate::id::Token;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::judge::ledger::CallError;
 use crate::machine::{CommInfo, Machine};
@@ -34,7 +35,7 @@ use crate::noun::window::{Window, Windows};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{FaultOf, Nondet, NondetValues, Poll};
 use crate::program::Operand;
-use crate::rank::{Rank, Token};
+use crate::rank::Rank;
 use crate::state::{RankState, State, Table};
 use crate::walk::{Rows, walk};
 
@@ -594,7 +595,7 @@ impl Machine {
                 let mut comms = Vec::new();
                 here.footprint(&mut |object, how| {
                     if how == Access::Call {
-                        comms.push(CommId(object.id));
+                        comms.extend(object.comm_id());
                     }
                 });
                 // The first is the communicator itself, a second one that of its channels.

@@ -4,6 +4,7 @@
 use crate::clock::Clock;
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
+use crate::id::{ThreadStart, Token};
 use crate::identity::{Identify, Identity};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Kind, Mode};
@@ -14,7 +15,7 @@ use crate::op::{Show, Verb};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{Nondet, NondetValues, Poll};
 use crate::program::Answer;
-use crate::rank::{LocId, ThreadStart, Token};
+use crate::rank::LocId;
 use crate::state::{RankState, Table};
 use crate::walk::{Rows, walk};
 use std::collections::BTreeMap;
@@ -61,7 +62,7 @@ impl Identify for Event {
         generation.identify(to);
         captured.identify(to);
         complete.identify(to);
-        recorded.map(|Recorded { loc, by, answers: _ }| (loc, by)).hash(to);
+        recorded.map(|Recorded { loc, by, answers: _ }| (loc, by)).identify(to);
         let polled = recorded.is_none_or(|Recorded { loc, by, answers }| {
             to.remembered.keeps_record(loc, to.answers_of(by).saturating_sub(answers))
         });

@@ -15,6 +15,7 @@ use crate::program::Statement;
 use std::sync::Arc;
 
 use crate::host::value::{Buffer, Value};
+use crate::id::Token;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::members::MemberList;
@@ -22,7 +23,7 @@ use crate::noun::ipc::INVALID_VALUE;
 use crate::noun::rendezvous::Rendezvous;
 use crate::noun::thread::Next;
 use crate::order::dependence::{Access, Object};
-use crate::rank::{Rank, Token};
+use crate::rank::Rank;
 use crate::state::{State, Table};
 use crate::walk::{Rows, walk};
 

@@ -23,6 +23,7 @@ use std::sync::{Arc, PoisonError};
 pub(crate) use self::table::Graphs;
 use self::table::{Graph, GraphNode, Reach, Stage, merge, named, recording};
 use crate::host::value::{BlockId, Buffer, CommId, Owner, Value};
+use crate::id::Token;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::noun::collective::Launch;
@@ -30,7 +31,7 @@ use crate::noun::p2p::Transfers;
 use crate::noun::stream::{Queued, Work};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::platform::RegistrationInCapture;
-use crate::rank::{Rank, Token};
+use crate::rank::Rank;
 use crate::state::{RankState, State, Table};
 
 /// Which calls a stream capture forbids to whom (`cudaStreamCaptureMode`).
@@ -339,23 +340,21 @@ impl Machine {
     /// What a graph calls a stream or an event of its own, so that each of its replays uses the same.
     fn inner(&self, graph: Token, of: Token) -> Token {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = inner.iter().position(|known| *known == (graph, of)).unwrap_or_else(|| {
-            inner.push((graph, of));
-            inner.len() - 1
-        });
-        Token(INNER + u32::try_from(at).expect("few streams and events"))
+        inner.id_of(&(graph, of), |names| *names).own()
     }
 
     /// The name of a stream or event of a graph; none if the token is of the program.
     pub(crate) fn inner_name(&self, token: Token) -> Option<Arc<str>> {
-        let at = token.0.checked_sub(INNER)? as usize;
-        let (graph, of) = *self.inner.lock().unwrap_or_else(PoisonError::into_inner).get(at)?;
+        if !token.is_own() {
+            return None;
+        }
+        let (graph, of) = *self.inner.lock().unwrap_or_else(PoisonError::into_inner).get(token.plain())?;
         Some(format!("{} in {}", self.source.token(of), self.source.token(graph)).into())
     }
 
     /// Whether a stream belongs to a graph: the program cannot name it, and a device does not show it.
     pub(crate) fn hidden(stream: Token) -> bool {
-        stream.0 >= INNER
+        stream.is_own()
     }
 }
 
@@ -824,6 +823,3 @@ impl<'a> Here<'a> {
         Graphs::of(self.me()).rows.iter().position(|(_, graph)| graph.forbids(thread))
     }
 }
-
-/// Tokens from here on are streams and events of graphs.
-const INNER: u32 = 1 << 31;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use crate::host::order::position_in;
 use crate::host::value::{CommId, Value};
+use crate::id::Token;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::noun::collective::Launch;
@@ -26,7 +27,6 @@ use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{Nondet, NondetValues, Poll};
 use crate::platform::KernelPath;
 use crate::rank::Rank;
-use crate::rank::Token;
 use crate::state::{State, Table};
 use crate::walk::walk;
 

@@ -282,7 +282,7 @@ impl Machine {
     }
 
     fn several_comms(&self) -> bool {
-        self.comms.read().unwrap_or_else(std::sync::PoisonError::into_inner).0.len() > 1
+        self.comms.read().unwrap_or_else(std::sync::PoisonError::into_inner).len() > 1
     }
 
     /// Notes a collective or a transfer that runs now. Two communicators that share ranks must launch in one
@@ -309,7 +309,9 @@ impl Machine {
         }
         let Some((other, [late, early, first, second])) = clash else { return };
         let past = called.map_or(0, |called| called.past());
-        let about = About::Comm(comm.min(other));
+        // The same whichever ran first here.
+        let [one, other_one] = [comm, other].map(About::Comm);
+        let about = std::cmp::min_by_key(one, other_one, |about| self.order_of(*about));
         let launches = if early.launched_before(&late) { "launches" } else { "may launch" };
         let other_way = if first.launched_before(&second) { "" } else { "may launch them " };
         self.find(state, Rule::Coll4, about, &[late.op, first.op], past, || {

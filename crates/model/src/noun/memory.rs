@@ -11,6 +11,7 @@ use crate::cx::Here;
 use crate::describe::{Describe, Description};
 use crate::host::best_fit::GRANULARITY_BYTES;
 use crate::host::value::{Owner, Value};
+use crate::id::Token;
 use crate::judge::deadlock::Awaits;
 use crate::machine::Kind;
 use crate::noun::pool::Plan;
@@ -19,7 +20,6 @@ use crate::op::{Show, Verb};
 use crate::order::dependence::ObjectKind;
 use crate::order::poll::{FaultOf, NondetValues, Poll};
 use crate::program::Operand;
-use crate::rank::Token;
 use std::sync::Arc;
 
 pub(crate) use self::expectation::Expectation;

@@ -5,6 +5,7 @@ use crate::clock::Clock;
 use crate::cx::Cx;
 use crate::cx::Here;
 use crate::describe::{Describe, Description};
+use crate::id::Token;
 use crate::judge::deadlock::Awaits;
 use crate::judge::finding::{About, Rule};
 use crate::machine::Kind;
@@ -12,7 +13,6 @@ use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{NondetValues, Poll};
-use crate::rank::Token;
 use crate::state::Table;
 use crate::walk::{Rows, walk};
 

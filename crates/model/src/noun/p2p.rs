@@ -22,6 +22,7 @@ pub use self::link::{Handshake, Link};
 use crate::clock::Clock;
 use crate::history::{Lane, Moment};
 use crate::host::value::{CommId, Value};
+use crate::id::Token;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{InFlight, Machine};
 use crate::noun::collective::UNKNOWN_DTYPE;
@@ -34,7 +35,7 @@ use crate::noun::stream::{Queued, Work};
 use crate::noun::window::{INVALID_ARGUMENT, LastUse};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{Nondet, NondetValues, Poll};
-use crate::rank::{Rank, Token};
+use crate::rank::Rank;
 use crate::state::{State, Table};
 use crate::walk::Rows;
 

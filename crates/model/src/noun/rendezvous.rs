@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::clock::Clock;
 use crate::cx::Cx;
 use crate::host::value::{CommId, Value};
+use crate::id::Token;
 use crate::judge::finding::OpRef;
 use crate::machine::{CommInfo, Connections, InFlight, Machine};
 use crate::members::MemberList;
@@ -16,7 +17,7 @@ use crate::noun::thread::{Next, Status};
 use crate::op::Op;
 use crate::platform::SplitWithTheDead;
 use crate::program::Statement;
-use crate::rank::{Rank, Token};
+use crate::rank::Rank;
 use crate::state::{RankState, State};
 
 /// What threads wait for together. The n-th event of a kind pairs with the others' n-th by order alone.

@@ -21,11 +21,12 @@ pub(crate) use self::work::{Kernel, Queued, Work};
 use crate::clock::Clock;
 use crate::history::{Lane, Moment};
 use crate::host::value::{Buffer, Owner, Value};
+use crate::id::Token;
 use crate::machine::{Machine, locked};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{NondetValues, Poll};
 use crate::program::Operand;
-use crate::rank::{Rank, Token};
+use crate::rank::Rank;
 use crate::state::State;
 use crate::term::{Content, TermNode};
 

@@ -9,10 +9,10 @@ mod table;
 
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
+use crate::id::Token;
 use crate::judge::deadlock::Awaits;
 use crate::op::{Op, Show, Verb};
 use crate::order::poll::{NondetValues, Poll};
-use crate::rank::Token;
 use std::sync::Arc;
 
 pub(crate) use self::table::{Next, Slots, Threads};
@@ -21,13 +21,14 @@ use crate::clock::Clock;
 use crate::history::{Lane, Moment};
 use crate::host::operand::Known;
 use crate::host::value::{Address, Buffer, CommId, Modelled, Value};
+use crate::id::ThreadStart;
 use crate::judge::finding::OpRef;
 use crate::machine::{ConcurrentCalls, Kind, Machine, locked};
 use crate::noun::group::Group;
 use crate::noun::pool::Plan;
 use crate::order::dependence::{Access, Object};
 use crate::program::{Answer, Block, Operand, Question, Slot};
-use crate::rank::{Rank, Thread, ThreadStart};
+use crate::rank::{Rank, Thread};
 use crate::state::State;
 
 /// Operations of a rank and its host threads.
@@ -411,7 +412,7 @@ impl Cx<'_> {
         if t.chosen.first() != Some(&1) {
             return false;
         }
-        t.status = Status::Exited(crate::rank::Token(u32::MAX));
+        t.status = Status::Killed;
         t.chosen.clear();
         self.state.faults_used += 1;
         true

@@ -328,7 +328,7 @@ impl Machine {
     pub fn waits_in(state: &State, rank: Rank, thread: Thread) -> Option<Rendezvous> {
         match &state.rank(rank).thread(thread.0).status() {
             Status::Waiting(rendezvous) => Some(rendezvous.clone()),
-            Status::Ready | Status::Stuck | Status::Done | Status::Exited(_) => None,
+            Status::Ready | Status::Stuck | Status::Done | Status::Exited(_) | Status::Killed => None,
         }
     }
 
@@ -699,7 +699,7 @@ impl<'a> Here<'a> {
         match t.status() {
             Status::Done => return true,
             Status::Ready => {}
-            Status::Waiting(_) | Status::Stuck | Status::Exited(_) => return false,
+            Status::Waiting(_) | Status::Stuck | Status::Exited(_) | Status::Killed => return false,
         }
         let joins = match t.upcoming() {
             Next::Op(op) => matches!(op.op, Op::Thread(ThreadOp::Join { .. })),

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::hash::Hash;
 
 use crate::clock::{Actor, Clock};
+use crate::id::Token;
 use crate::identity::{Identify, Identity};
-use crate::rank::Token;
 use crate::state::{RankState, State, Table};
 use crate::walk::walk;
 
@@ -64,22 +64,38 @@ impl ObjectKind {
 pub struct Object {
     /// What kind of object it is; ids of two kinds have nothing to do with each other.
     pub kind: ObjectKind,
-    /// Which: a token, or a communicator's number.
-    pub id: u32,
+    /// Which of its kind.
+    pub id: ObjectId,
+}
+
+/// Which object of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ObjectId {
+    /// All that there are, or the only one.
+    All,
+    /// The one of this name.
+    Named(Token),
+    /// The communicator with this id.
+    Comm(CommId),
 }
 
 impl Object {
     pub(crate) fn named(kind: ObjectKind, token: Token) -> Self {
-        Self { kind, id: token.0 }
+        Self { kind, id: ObjectId::Named(token) }
     }
 
     pub(crate) fn comm(comm: CommId) -> Self {
-        Self { kind: ObjectKind::Comm, id: comm.0 }
+        Self { kind: ObjectKind::Comm, id: ObjectId::Comm(comm) }
+    }
+
+    /// The communicator that it is.
+    pub(crate) fn comm_id(self) -> Option<CommId> {
+        if let ObjectId::Comm(comm) = self.id { Some(comm) } else { None }
     }
 
     /// All streams of a rank, those to come included: what a device synchronize looks at. Here launches read
     /// and the synchronize mutates, so that launches on different streams do not conflict.
-    pub(crate) const DEVICE: Self = Self { kind: ObjectKind::Stream, id: u32::MAX };
+    pub(crate) const DEVICE: Self = Self { kind: ObjectKind::Stream, id: ObjectId::All };
 
     /// Whether it is one for all ranks.
     fn is_shared(self) -> bool {
@@ -89,17 +105,17 @@ impl Object {
     /// The memory of an owner: whether it is still there.
     pub(crate) fn memory(memory: MemoryId) -> Self {
         let (Owner::Pool(token) | Owner::Program(token)) = memory.owner;
-        Self { kind: ObjectKind::Memory, id: token.0 }
+        Self::named(ObjectKind::Memory, token)
     }
 
     /// The host barriers and agreements that a rank enters.
-    pub(crate) const HOSTS: Self = Self { kind: ObjectKind::Hosts, id: 0 };
+    pub(crate) const HOSTS: Self = Self { kind: ObjectKind::Hosts, id: ObjectId::All };
 
     /// What captures forbid on a rank: begins and ends mutate it, unsafe calls read it.
-    pub(crate) const CAPTURE: Self = Self { kind: ObjectKind::Capture, id: 0 };
+    pub(crate) const CAPTURE: Self = Self { kind: ObjectKind::Capture, id: ObjectId::All };
 
     /// The virtual addresses of a rank.
-    pub(crate) const ADDRESSES: Self = Self { kind: ObjectKind::Addresses, id: 0 };
+    pub(crate) const ADDRESSES: Self = Self { kind: ObjectKind::Addresses, id: ObjectId::All };
 }
 
 /// What an operation does to an object or to memory.

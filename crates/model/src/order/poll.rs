@@ -11,12 +11,13 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::host::value::Value;
+use crate::id::Token;
 use crate::machine::{Machine, Mode};
 use crate::noun::pool::Plan;
 use crate::noun::thread::Next;
 use crate::order::dependence::{Access, Object};
 use crate::program::{Operand, Question};
-use crate::rank::{Rank, Thread, Token};
+use crate::rank::{Rank, Thread};
 use crate::state::State;
 
 /// Which calls may fail, and how often in one run.

@@ -105,7 +105,7 @@ impl ProgramThread<'_, '_> {
         let mut tables = self.run.tables();
         let (address, comm) = (comm.address(), Some(comm));
         tables.comms.push(CommRow { name, address, comm, lifetime, destroyed: false, windows: Vec::new() });
-        Value::Comm(CommId(u32::try_from(tables.comms.len() - 1).expect("few communicators")))
+        Value::Comm(CommId(tables.comms.len() as u64 - 1))
     }
 
     /// The communicator of an operand, with its number and name, if this rank may use it.

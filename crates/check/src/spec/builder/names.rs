@@ -4,26 +4,28 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rankcheck_model::id::ContentIds;
 use rankcheck_model::{Loc, LocId, Symmetry, Token};
 use rustc_hash::FxHashMap;
 
-/// The strings, locations and flags of one source, shared by all its evaluations. Numbers are given out in
-/// order of first use and stay as they are.
+/// The strings, locations and flags of one source, shared by all its evaluations.
 #[derive(Debug, Default)]
 pub struct SourceNames {
-    tokens: Mutex<Tokens>,
-    locs: Mutex<Locs>,
+    words: Arc<Words>,
     distinct: AtomicBool,
     mentioned: Mutex<BTreeSet<String>>,
 }
 
+/// The strings and locations of one program, shared by all its sources: what one of them named, the others know.
 #[derive(Debug, Default)]
-struct Tokens {
-    by_text: FxHashMap<Arc<str>, Token>,
-    texts: Vec<Arc<str>>,
+pub struct Words {
+    tokens: Mutex<ContentIds<Token, Arc<str>>>,
+    locs: Mutex<Locs>,
 }
+
+/// Locations are numbered in order of first use: what a state is does not depend on them.
 
 #[derive(Debug, Default)]
 struct Locs {
@@ -32,7 +34,8 @@ struct Locs {
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("no evaluation panics while it holds this lock")
+    // Whoever panicked while holding it, over two texts with one token, changed nothing.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn index(len: usize) -> u32 {
@@ -40,27 +43,27 @@ fn index(len: usize) -> u32 {
 }
 
 impl SourceNames {
-    /// The token of a text.
-    pub fn token(&self, text: &str) -> Token {
-        let mut tokens = lock(&self.tokens);
-        if let Some(token) = tokens.by_text.get(text) {
-            return *token;
-        }
-        let token = Token(index(tokens.texts.len()));
-        let text: Arc<str> = text.into();
-        tokens.texts.push(text.clone());
-        tokens.by_text.insert(text, token);
-        token
+    /// Names of a source of a program of which these are the words.
+    pub fn of(words: &Arc<Words>) -> Self {
+        Self { words: Arc::clone(words), ..Self::default() }
     }
 
-    /// The text of a token that [`SourceNames::token`] gave out.
+    /// The token of a text.
+    ///
+    /// # Panics
+    /// If another text has the same token by chance.
+    pub fn token(&self, text: &str) -> Token {
+        lock(&self.words.tokens).id_of(text, |text| text.into())
+    }
+
+    /// The text of a token that [`SourceNames::token`] gave out, here or for another source of the program.
     pub fn text(&self, token: Token) -> Arc<str> {
-        lock(&self.tokens).texts.get(token.at()).expect("tokens come from this source").clone()
+        lock(&self.words.tokens).get(token).expect("tokens come from this program").clone()
     }
 
     /// The number of a location.
     pub fn loc_id(&self, loc: &Loc) -> LocId {
-        let mut locs = lock(&self.locs);
+        let mut locs = lock(&self.words.locs);
         if let Some(id) = locs.by_loc.get(loc) {
             return *id;
         }
@@ -72,7 +75,7 @@ impl SourceNames {
 
     /// The location of a number that [`SourceNames::loc_id`] gave out.
     pub fn loc(&self, id: LocId) -> Loc {
-        lock(&self.locs).locs.get(id.at()).expect("places come from this source").clone()
+        lock(&self.words.locs).locs.get(id.at()).expect("places come from this program").clone()
     }
 
     /// Some program looked at who it is.

@@ -2,11 +2,14 @@
 //!
 //! Not here: what they wait for each other with (`mutex.rs`, `flag.rs`, `barrier.rs`).
 
+use std::borrow::Borrow;
 use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rankcheck_model::id::ContentIds;
 use rankcheck_model::{Answer, Op, Operand, Rank, ThreadOp, ThreadStart};
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
@@ -18,7 +21,7 @@ use starlark::values::{FrozenValue, Heap, UnpackValue, Value};
 
 use crate::spec::argument::{expected, for_each_leaf, operand};
 use crate::spec::builder::{Builder, Flow, Stop};
-use crate::spec::error::wrong;
+use crate::spec::error::{Texts, wrong};
 use crate::spec::evaluation::{Evaluation, builder, call};
 use crate::spec::handle::{Handle, a};
 use crate::spec::noun::value::Holdable;
@@ -31,17 +34,44 @@ pub struct Thread(pub(crate) Operand);
 /// What a thread of a closure does.
 pub(crate) type Body = Arc<dyn Fn(&Builder) -> Flow + Send + Sync>;
 
-/// The functions that threads run. Number 0 is the program itself and not listed.
-#[derive(Debug, Default)]
-pub(crate) struct Spawned(Mutex<Vec<Spawn>>);
+/// The functions that threads run; the program itself is not listed.
+#[derive(Debug)]
+pub(crate) struct Spawned {
+    known: Mutex<ContentIds<ThreadStart, Spawn>>,
+    /// Functions that are what their name says: it is that of one function in all files.
+    plain: BTreeSet<String>,
+}
 
 /// A spawn: which thread does it as its how manieth, and what it starts. Ranks that do the same share it.
-#[derive(Debug, Clone)]
-struct Spawn {
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct SpawnKey {
     parent: ThreadStart,
     slot: u32,
     name: String,
+    body: BodyKey,
+}
+
+/// What tells what a thread runs apart.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum BodyKey {
+    /// The name of a function, and its arguments.
+    Named(String, Vec<Datum>),
+    /// What it captured, and which of several functions it is, follow from the rank, if the program read it, and from the
+    /// answers so far.
+    After(Option<Rank>, Box<[Answer]>),
+}
+
+/// A spawn, and what it starts.
+#[derive(Debug)]
+struct Spawn {
+    key: SpawnKey,
     runs: Runs,
+}
+
+impl Borrow<SpawnKey> for Spawn {
+    fn borrow(&self) -> &SpawnKey {
+        &self.key
+    }
 }
 
 /// What a thread runs.
@@ -49,8 +79,8 @@ struct Spawn {
 pub(crate) enum Runs {
     /// A function of a spec.
     Starlark { function: FrozenValue, args: Vec<Datum> },
-    /// A closure. What it captured follows from the rank, if the program read it, and from the answers so far.
-    Rust { rank: Option<Rank>, answers: Box<[Answer]>, body: Body },
+    /// A closure of a Rust program.
+    Rust { body: Body },
 }
 
 impl fmt::Debug for Runs {
@@ -62,40 +92,34 @@ impl fmt::Debug for Runs {
     }
 }
 
-impl Runs {
-    fn same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Starlark { function, args }, Self::Starlark { function: known, args: known_args }) => {
-                function.to_value().ptr_eq(known.to_value()) && args == known_args
-            }
-            (Self::Rust { rank, answers, .. }, Self::Rust { rank: known, answers: known_answers, .. }) => {
-                rank == known && answers == known_answers
-            }
-            (Self::Starlark { .. }, Self::Rust { .. }) | (Self::Rust { .. }, Self::Starlark { .. }) => false,
-        }
-    }
-}
-
 impl Spawned {
-    fn start(&self, spawn: Spawn) -> ThreadStart {
-        let mut spawns = self.0.lock().expect("nothing panics while it holds this lock");
-        let same = |known: &Spawn| {
-            known.parent == spawn.parent
-                && known.slot == spawn.slot
-                && known.name == spawn.name
-                && known.runs.same(&spawn.runs)
-        };
-        let at = spawns.iter().position(same).unwrap_or_else(|| {
-            spawns.push(spawn);
-            spawns.len() - 1
-        });
-        ThreadStart(u32::try_from(at + 1).expect("fewer than 2^32 threads"))
+    /// Nothing is spawned yet by the program of these files.
+    pub(crate) fn by(texts: &Texts) -> Self {
+        let mut defined: BTreeMap<&str, bool> = BTreeMap::new();
+        for line in texts.values().flat_map(|text| text.original.lines()) {
+            let Some((name, _)) = line.trim_start().strip_prefix("def ").and_then(|of| of.split_once('('))
+            else {
+                continue;
+            };
+            // One that is defined twice, or where a loop or another function may come by again, is not one function.
+            let once = line.starts_with("def ");
+            defined.entry(name.trim()).and_modify(|plain| *plain = false).or_insert(once);
+        }
+        let plain = defined.into_iter().filter(|(_, plain)| *plain).map(|(name, _)| name.to_owned());
+        Self { known: Mutex::default(), plain: plain.collect() }
+    }
+
+    fn known(&self) -> MutexGuard<'_, ContentIds<ThreadStart, Spawn>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start(&self, key: SpawnKey, runs: Runs) -> ThreadStart {
+        self.known().id_of(&key, |key| Spawn { key: key.clone(), runs })
     }
 
     /// What a thread runs that has this start, unless it is the program itself.
     pub(crate) fn runs(&self, start: ThreadStart) -> Option<Runs> {
-        let spawns = self.0.lock().expect("nothing panics while it holds this lock");
-        start.at().checked_sub(1).and_then(|at| spawns.get(at)).map(|spawn| spawn.runs.clone())
+        self.known().get(start).map(|spawn| spawn.runs.clone())
     }
 }
 
@@ -168,17 +192,30 @@ impl Builder {
     /// Starts a host thread that runs a closure with a builder of its own. It may capture what this thread made.
     #[track_caller]
     pub fn thread(&self, name: &str, body: impl Fn(&Self) -> Flow + Send + Sync + 'static) -> Flow<Thread> {
-        let read_rank = self.read_rank.load(Ordering::Relaxed);
-        let rank = read_rank.then_some(self.rank);
-        let answers = self.answers_so_far().into();
-        self.spawn(name, Runs::Rust { rank, answers, body: Arc::new(body) })
+        self.spawn(name, Runs::Rust { body: Arc::new(body) })
     }
 
     #[track_caller]
     fn spawn(&self, name: &str, runs: Runs) -> Flow<Thread> {
-        let spawn = Spawn { parent: self.start, slot: self.next_slot(), name: name.to_owned(), runs };
-        let start = self.setting.threads.start(spawn);
+        let body = self.body_key(&runs);
+        let key = SpawnKey { parent: self.start, slot: self.next_slot(), name: name.to_owned(), body };
+        let start = self.setting.threads.start(key, runs);
         self.add_result(Op::Thread(ThreadOp::Spawn { start })).map(Thread)
+    }
+}
+
+impl Builder {
+    fn body_key(&self, runs: &Runs) -> BodyKey {
+        if let Runs::Starlark { function, args } = runs {
+            // The signature begins with the name.
+            let signature = function.to_value().to_string();
+            let name = signature.split('(').next().unwrap_or_default();
+            if self.setting.threads.plain.contains(name) {
+                return BodyKey::Named(name.to_owned(), args.clone());
+            }
+        }
+        let read_rank = self.read_rank.load(Ordering::Relaxed);
+        BodyKey::After(read_rank.then_some(self.rank), self.answers_so_far().into())
     }
 }
 
@@ -191,7 +228,7 @@ impl Thread {
 }
 
 /// A value of Starlark that can be handed to another thread.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Datum {
     None,
     Bool(bool),

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::{Collective, CollectiveKind, Declared};
 use crate::host::value::{Buffer, CommId};
+use crate::id::Token;
 use crate::identity::identify_as_hashed;
 use crate::judge::finding::OpRef;
 use crate::platform::KernelPath;
 use crate::program::{Dtype, ReduceOp};
-use crate::rank::Token;
 use crate::walk::walk;
 
 /// The parameters of a collective. Copied out of the program, which a large job would otherwise read twice.

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use super::kind::{CollectiveKind, Root};
 use super::run::Member;
 use crate::host::value::{Buffer, CommId, Owner};
+use crate::id::Token;
 use crate::identity::{Identify, Identity, identify_as_hashed};
 use crate::judge::finding::OpRef;
 use crate::machine::Machine;
 use crate::noun::collective::Launch;
 use crate::program::{Dtype, ReduceOp};
-use crate::rank::{Rank, Token};
+use crate::rank::Rank;
 use crate::state::{State, Table};
 use crate::walk::walk;
 

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use super::CaptureMode;
 use crate::host::value::{BlockId, CommId};
+use crate::id::Token;
 use crate::identity::identify_as_hashed;
 use crate::judge::finding::OpRef;
 use crate::noun::collective::Launch;
 use crate::noun::stream::Work;
-use crate::rank::Token;
 use crate::state::{RankState, Table};
 use crate::walk::walk;
 

@@ -7,13 +7,14 @@ use super::{Accessed, overlap};
 use crate::clock::Clock;
 use crate::cx::Cx;
 use crate::host::value::{Buffer, CommId, Value};
+use crate::id::Token;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Machine, locked};
 use crate::noun::memory::ByteRange;
 use crate::noun::stream::Work;
 use crate::order::dependence::Access;
 use crate::program::{Operand, ReduceOp};
-use crate::rank::{Rank, Token};
+use crate::rank::Rank;
 use crate::state::State;
 use crate::term::{Term, TermNode, Terms};
 

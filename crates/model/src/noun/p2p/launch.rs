@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::host::value::{Buffer, CommId};
+use crate::id::Token;
 use crate::identity::identify_as_hashed;
 use crate::judge::finding::OpRef;
 use crate::noun::launch_order::Ran;
 use crate::noun::p2p::{Direction, Link};
 use crate::program::Dtype;
-use crate::rank::{Rank, Token};
+use crate::rank::Rank;
 use crate::state::{State, Table};
 use crate::term::Content;
 use crate::walk::walk;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::{Queued, Work};
 use crate::clock::Clock;
-use crate::rank::Token;
+use crate::id::Token;
 use crate::state::{RankState, Table};
 use crate::walk::walk;
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::host::value::Buffer;
+use crate::id::Token;
 use crate::identity::identify_as_hashed;
 use crate::judge::finding::OpRef;
 use crate::noun::collective::Launch;
 use crate::noun::flag::FlagAct;
 use crate::noun::memory::Expectation;
 use crate::noun::p2p::Transfers;
-use crate::rank::{Thread, Token};
+use crate::rank::Thread;
 use crate::walk::walk;
 
 /// What waits on a stream.

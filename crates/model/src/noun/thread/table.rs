@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::host::value::Value;
+use crate::id::{ThreadStart, Token, fingerprint};
 use crate::identity::{Identify, Identity};
 use crate::noun::group::Group;
 use crate::noun::rendezvous::Rendezvous;
 use crate::position::Place;
 use crate::program::{Answer, Block, Question, Statement, Terminator};
-use crate::rank::{LocId, ThreadStart, Token};
+use crate::rank::LocId;
 use crate::state::{RankState, Table};
-use crate::walk::{LocalHash, hash_of, walk};
+use crate::walk::{LocalHash, walk};
 
 /// Where a host thread stands.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -28,13 +29,15 @@ pub enum Status {
     Done,
     /// The process ended here.
     Exited(Token),
+    /// The process died here, before the operation.
+    Killed,
 }
 
 /// What the operations of a thread produced. Slots are only ever added, so their hash is kept as they come.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Slots {
     values: Arc<Vec<Value>>,
-    hash: u64,
+    hash: u128,
 }
 
 impl Slots {
@@ -43,7 +46,7 @@ impl Slots {
             return;
         }
         for value in values {
-            self.hash = hash_of(&(self.hash, value));
+            self.hash = fingerprint(&(self.hash, value));
         }
         Arc::make_mut(&mut self.values).extend_from_slice(values);
     }
@@ -56,7 +59,7 @@ impl Slots {
         self.values.iter()
     }
 
-    pub(crate) fn hash(&self) -> u64 {
+    pub(crate) fn hash(&self) -> u128 {
         self.hash
     }
 
@@ -143,7 +146,7 @@ impl Identify for ThreadState {
         match (status, self.upcoming()) {
             // How it votes is counted with the others' votes.
             (Status::Waiting(Rendezvous::Host(..)), Next::Op(op)) if op.op.is_vote() => {
-                op.loc.hash(to);
+                op.loc.identify(to);
                 place.rest(to.machine, next + 1, to.remembered).hash(to);
             }
             _ => place.rest(to.machine, *next, to.remembered).hash(to),
@@ -174,7 +177,7 @@ impl RankState {
 
     /// Whether the process has ended.
     pub(crate) fn is_dead(&self) -> bool {
-        self.threads().iter().any(|thread| matches!(thread.status, Status::Exited(_)))
+        self.threads().iter().any(|thread| matches!(thread.status, Status::Exited(_) | Status::Killed))
     }
 
     /// Returns a host thread by its number.

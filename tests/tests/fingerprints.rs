@@ -1,0 +1,115 @@
+//! Fingerprints of states are made from contents: another process that explores in another order comes to the same.
+//!
+//! Not here: that one process comes to the same states in any order, of all programs (`searches.rs`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::num::NonZero;
+use std::process::Command;
+use std::sync::Arc;
+
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestRng, TestRunner};
+use rankcheck::search::explore::{Bounds, Exploration, breadth_first, explore_by};
+use rankcheck::search::verdict;
+use rankcheck::spec::load;
+use rankcheck_model::{Config, Machine, Platform, Source, SourceError};
+use rankcheck_tests::random::recipes;
+use rankcheck_tests::repository::{enter, specs};
+use rankcheck_tests::script::Trial;
+
+/// Set in the process that explores in another order.
+const IN_ANOTHER_ORDER: &str = "RANKCHECK_TEST_IN_ANOTHER_ORDER";
+
+/// Random programs that are explored.
+const PROGRAMS: usize = 100;
+
+/// A program, and what it is explored with.
+type ToExplore = (String, Arc<dyn Source>, Config);
+
+/// The first run of each committed check, and random programs.
+fn programs() -> Vec<ToExplore> {
+    let mut all: Vec<ToExplore> = Vec::new();
+    enter();
+    for path in specs() {
+        let spec = load(&path).expect("the committed specs are well formed");
+        for check in &spec.checks {
+            let params = check.combinations().swap_remove(0);
+            let source = check.source(check.ranks[0], &params, &check.assume).expect("its own parameters");
+            let config = verdict::config(check, check.ranks[0], Platform::default(), &check.assume);
+            all.push((format!("{} {:?}", path.display(), check.name), Arc::new(source), config));
+        }
+    }
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[21; 32]));
+    let strategy = recipes();
+    for nth in 0..PROGRAMS {
+        let recipe = strategy.new_tree(&mut runner).expect("a strategy generates").current();
+        let Trial { script, config } = recipe.trial();
+        all.push((format!("random {nth}"), script, config));
+    }
+    all
+}
+
+/// What stands for the set of states of each program, but of those with many.
+fn fingerprints(
+    programs: impl Iterator<Item = ToExplore>,
+    search: impl Fn(&Arc<dyn Source>, Config, &Bounds) -> Result<Exploration, SourceError>,
+) -> BTreeMap<String, String> {
+    let bounds = Bounds { states: 4_000, ..Bounds::default() };
+    let of = |(name, source, config): ToExplore| {
+        let found = search(&source, config, &bounds).expect("the program can be evaluated");
+        found.bound.is_none().then(|| {
+            let states =
+                if found.states == 1 { only_state(&source, found.config) } else { found.fingerprint };
+            (name, format!("{states:032x} {}", found.states))
+        })
+    };
+    programs.filter_map(of).collect()
+}
+
+/// The fingerprint of the state that a program without choices comes to: a search has no use for it.
+fn only_state(source: &Arc<dyn Source>, config: Config) -> u128 {
+    let machine = Machine::new(Arc::clone(source), config);
+    let mut state = machine.init();
+    machine.advance(&mut state);
+    state.seal();
+    state.fingerprint()
+}
+
+#[test]
+fn another_process_comes_to_the_same_states_in_another_order() {
+    if env::var_os(IN_ANOTHER_ORDER).is_some() {
+        // The last program first, so that whatever is counted on the way is counted otherwise.
+        let found = fingerprints(programs().into_iter().rev(), breadth_first);
+        found.iter().for_each(|(name, fingerprint)| eprintln!("states {fingerprint} {name}"));
+        return;
+    }
+    let two = NonZero::new(2).expect("two");
+    let here = fingerprints(programs().into_iter(), |source, config, bounds| {
+        explore_by(two, source, config, bounds)
+    });
+    assert!(here.len() > 500, "{} programs", here.len());
+    let distinct: BTreeSet<&String> = here.values().collect();
+    assert!(distinct.len() * 2 > here.len(), "{} programs have other states than the rest", distinct.len());
+    let another = Command::new(env::current_exe().expect("this is a program"))
+        .args(["--exact", "fingerprints::another_process_comes_to_the_same_states_in_another_order"])
+        .arg("--nocapture")
+        .env(IN_ANOTHER_ORDER, "1")
+        .output()
+        .expect("the tests start");
+    let told = String::from_utf8_lossy(&another.stderr);
+    assert!(another.status.success(), "{told}");
+    let there: BTreeMap<String, String> = told
+        .lines()
+        .filter_map(|line| {
+            let (fingerprint, rest) = line.strip_prefix("states ")?.split_once(' ')?;
+            let (states, name) = rest.split_once(' ')?;
+            Some((name.to_owned(), format!("{fingerprint} {states}")))
+        })
+        .collect();
+    for (name, fingerprint) in &here {
+        assert_eq!(there.get(name), Some(fingerprint), "{name}");
+    }
+    assert_eq!(there.len(), here.len());
+}
