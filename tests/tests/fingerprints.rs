@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestRng, TestRunner};
+use rankcheck::closure::{Explained, Program};
+use rankcheck::report;
 use rankcheck::search::explore::{Bounds, Exploration, breadth_first, explore_by};
 use rankcheck::search::verdict;
 use rankcheck::spec::load;
@@ -112,4 +114,22 @@ fn another_process_comes_to_the_same_states_in_another_order() {
         assert_eq!(there.get(name), Some(fingerprint), "{name}");
     }
     assert_eq!(there.len(), here.len());
+}
+
+#[test]
+fn a_report_says_what_many_states_are_worth() {
+    let mut explained = Program::new(2, |r| r.step("one")).check().expect("it evaluates");
+    let told = |explained: &Explained| {
+        let json = report::json([explained], [], [], &[]);
+        let json = serde_json::to_value(&json).expect("a report is JSON");
+        (report::text(explained), json["checks"][0]["taken_for_one"].to_string())
+    };
+    let (text, odds) = told(&explained);
+    assert!(!text.contains("taken for one"), "{text}");
+    assert_eq!(odds, "1e-38");
+    explained.runs[0].states = 20_000_000;
+    let (text, odds) = told(&explained);
+    let chance = "explored  20000000 states, 1 execution; the chance that two different states were taken for one is below 1 in 10^24";
+    assert!(text.contains(chance), "{text}");
+    assert_eq!(odds, "1e-24");
 }

@@ -12,7 +12,9 @@ use crate::together::TogetherEntry;
 use crate::{launches, runs};
 use counterexample::CounterexampleEntry;
 
-use crate::search::{Assumed, Coverage, Explained, Explored, IdleSide, PredictedEnd, Verdict};
+use crate::search::{
+    Assumed, Coverage, Explained, Explored, IdleSide, PredictedEnd, Verdict, taken_for_one_below,
+};
 use crate::spec::{Param, SpecError};
 
 /// Raised whenever a field changes its meaning or goes away.
@@ -94,6 +96,8 @@ pub struct CheckEntry {
     counterexample: Option<CounterexampleEntry>,
     steps: u64,
     states: u64,
+    /// Below which power of ten the chance is that two of them were taken for one.
+    taken_for_one: f64,
     executions: u64,
     milliseconds: u64,
 }
@@ -230,6 +234,11 @@ pub(crate) fn costs(run: &Explored) -> BTreeMap<String, i64> {
     costs
 }
 
+/// 1 in 10^`n`, as the number that is written so.
+fn power_of_ten(n: u32) -> f64 {
+    format!("1e-{n}").parse().expect("a number")
+}
+
 fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
     let assumptions = explained.assumed.iter().map(|Assumed { assumption, without }| AssumptionEntry {
         assumption: assumption.text(),
@@ -270,6 +279,7 @@ fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
         counterexample: shown.map(|shown| CounterexampleEntry::of(shown, run.ranks)),
         steps: run.steps,
         states: run.states,
+        taken_for_one: power_of_ten(taken_for_one_below(run.states)),
         executions: run.executions,
         milliseconds: u64::try_from(run.milliseconds).unwrap_or(u64::MAX),
     }

@@ -23,6 +23,7 @@ use self::prediction::prediction;
 use crate::search::repair::Repairs;
 use crate::search::{
     Asked, Assumed, BoundHit, Counterexample, Explained, Explored, IdleSide, Located, Verdict, Warning,
+    taken_for_one_below,
 };
 use crate::spec::Assumption;
 
@@ -242,6 +243,14 @@ fn holds(out: &mut String, explained: &Explained, title: &str) {
 fn effort(run: &Explored) -> String {
     let plural = |n: u64, one: &str| if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") };
     let mut text = format!("{}, {}", plural(run.states, "state"), plural(run.executions, "execution"));
+    // Of fewer it is less than anybody fears of his memory chips.
+    if run.states >= 1_000_000 {
+        let below = taken_for_one_below(run.states);
+        let _ = write!(
+            text,
+            "; the chance that two different states were taken for one is below 1 in 10^{below}"
+        );
+    }
     if !run.contended.is_empty() {
         let names: Vec<&str> = run.contended.iter().map(String::as_str).collect();
         let _ = write!(text, "; contended: {}", names.join(", "));
