@@ -12,7 +12,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestRng, TestRunner};
 use rankcheck::closure::{Explained, Program};
 use rankcheck::report;
-use rankcheck::search::explore::{Bounds, Exploration, breadth_first, explore_by};
+use rankcheck::search::explore::{Bounds, Exploration, breadth_first, explore_alone, explore_by};
 use rankcheck::search::verdict;
 use rankcheck::spec::load;
 use rankcheck_model::{Config, Machine, Platform, Source, SourceError};
@@ -22,6 +22,9 @@ use rankcheck_tests::script::Trial;
 
 /// Set in the process that explores in another order.
 const IN_ANOTHER_ORDER: &str = "RANKCHECK_TEST_IN_ANOTHER_ORDER";
+
+/// Said of a program whose histories merge.
+const MERGED: &str = ", merged";
 
 /// Random programs that are explored.
 const PROGRAMS: usize = 100;
@@ -53,21 +56,32 @@ fn programs() -> Vec<ToExplore> {
     all
 }
 
-/// What stands for the set of states of each program, but of those with many.
+/// What stands for the set of states of each program, but of those with many; and for that of the states that are left
+/// where histories merge, which `merged` looks for.
 fn fingerprints(
     programs: impl Iterator<Item = ToExplore>,
-    search: impl Fn(&Arc<dyn Source>, Config, &Bounds) -> Result<Exploration, SourceError>,
+    apart: impl Fn(&Arc<dyn Source>, Config, &Bounds) -> Result<Exploration, SourceError>,
+    merged: impl Fn(&Arc<dyn Source>, Config, &Bounds) -> Result<Exploration, SourceError>,
 ) -> BTreeMap<String, String> {
-    let bounds = Bounds { states: 4_000, ..Bounds::default() };
-    let of = |(name, source, config): ToExplore| {
-        let found = search(&source, config, &bounds).expect("the program can be evaluated");
-        found.bound.is_none().then(|| {
-            let states =
-                if found.states == 1 { only_state(&source, found.config) } else { found.fingerprint };
-            (name, format!("{states:032x} {}", found.states))
-        })
-    };
-    programs.filter_map(of).collect()
+    let bounds = Bounds { states: 4_000, merge_from: u64::MAX, ..Bounds::default() };
+    let merge = Bounds { merge_from: 0, ..bounds.clone() };
+    let mut all = BTreeMap::new();
+    for (name, source, config) in programs {
+        let found = apart(&source, config.clone(), &bounds).expect("the program can be evaluated");
+        if found.bound.is_some() {
+            continue;
+        }
+        let one = found.states == 1;
+        let states = if one { only_state(&source, found.config) } else { found.fingerprint };
+        all.insert(name.clone(), format!("{states:032x} {}", found.states));
+        // Of one state nothing merges.
+        if !one {
+            let found = merged(&source, config, &merge).expect("the program can be evaluated");
+            assert_eq!(found.bound, None, "{name}");
+            all.insert(name + MERGED, format!("{:032x} {}", found.fingerprint, found.states));
+        }
+    }
+    all
 }
 
 /// The fingerprint of the state that a program without choices comes to: a search has no use for it.
@@ -83,14 +97,13 @@ fn only_state(source: &Arc<dyn Source>, config: Config) -> u128 {
 fn another_process_comes_to_the_same_states_in_another_order() {
     if env::var_os(IN_ANOTHER_ORDER).is_some() {
         // The last program first, so that whatever is counted on the way is counted otherwise.
-        let found = fingerprints(programs().into_iter().rev(), breadth_first);
+        let found = fingerprints(programs().into_iter().rev(), breadth_first, explore_alone);
         found.iter().for_each(|(name, fingerprint)| eprintln!("states {fingerprint} {name}"));
         return;
     }
     let two = NonZero::new(2).expect("two");
-    let here = fingerprints(programs().into_iter(), |source, config, bounds| {
-        explore_by(two, source, config, bounds)
-    });
+    let by_two = |source: &_, config, bounds: &_| explore_by(two, source, config, bounds);
+    let here = fingerprints(programs().into_iter(), by_two, by_two);
     assert!(here.len() > 500, "{} programs", here.len());
     let distinct: BTreeSet<&String> = here.values().collect();
     assert!(distinct.len() * 2 > here.len(), "{} programs have other states than the rest", distinct.len());

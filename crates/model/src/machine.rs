@@ -446,6 +446,18 @@ impl Machine {
         self.known_comm(comm, CommInfo::clone)
     }
 
+    /// Whether the machine can name an object: what another search found contended may be of no run of this one.
+    #[must_use]
+    pub fn has_met(&self, object: Object) -> bool {
+        match object.id {
+            ObjectId::All => true,
+            ObjectId::Named(name) => !name.is_own() || self.inner_name(name).is_some(),
+            ObjectId::Comm(comm) => {
+                self.comms.read().unwrap_or_else(PoisonError::into_inner).get(comm).is_some()
+            }
+        }
+    }
+
     pub(crate) fn members(&self, comm: CommId) -> Arc<[Rank]> {
         self.known_comm(comm, |info| Arc::clone(&info.members))
     }

@@ -446,6 +446,7 @@ impl CompleteRuns {
     ) -> Exploration {
         let collected = self.locked();
         let word = |token: Token| machine.name(token).to_string();
+        let contended = machine.config.contended.iter().filter(|object| machine.has_met(**object));
         // Of interchangeable ranks, each does in some run what one does in this.
         let all_alike =
             machine.source.symmetry() == Symmetry::Interchangeable && !collected.active.is_empty();
@@ -461,7 +462,7 @@ impl CompleteRuns {
             fingerprint,
             executions,
             steps,
-            contended: machine.config.contended.iter().map(|object| object_name(machine, *object)).collect(),
+            contended: contended.map(|object| object_name(machine, *object)).collect(),
             bound: collected.bound.clone(),
             reached: machine.reached().into_iter().map(word).collect(),
             costs: collected.costs,

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use rankcheck_model::edit::OpPosition;
 use rankcheck_model::machine::Kind;
 use rankcheck_model::{
-    BarrierOp, Block, GroupOp, IpcOp, Loc, MemoryOp, Op, Operand, Platform, PoolOp, Rank, Source, Statement,
-    StreamOp, ThreadStart,
+    BarrierOp, Block, Config, GroupOp, IpcOp, Loc, MemoryOp, Op, Operand, Platform, PoolOp, Rank, Source,
+    Statement, StreamOp, ThreadStart,
 };
 
 use super::changed::{alike, changed};
@@ -195,11 +195,8 @@ fn verified(broken: &Broken<'_>, change: RepairChange, left: Duration) -> Option
     let states = 10_000 + 10 * broken.exploration.states;
     let bounds = Bounds { states, time: Some(left), ..Bounds::default() };
     let explored = |source: &Arc<dyn Source>, ranks: u32| {
-        let mut config = config(broken.check, ranks, broken.platform, &broken.check.assume);
-        // Another source has other numbers for the names of objects.
-        if Arc::ptr_eq(source, broken.source) {
-            config.contended.clone_from(&broken.exploration.config.contended);
-        }
+        let config = config(broken.check, ranks, broken.platform, &broken.check.assume);
+        let config = Config { contended: broken.exploration.config.contended.clone(), ..config };
         let (changed, agreed) = change.applied(source, ranks);
         explore_agreeing(&changed, config, &bounds, agreed).ok()
     };
