@@ -274,7 +274,7 @@ impl Machine {
             None => None,
             Some((_, earlier)) => match self.enter(places, remembered, (*rank, *start, earlier.to_vec())) {
                 Entered::Place(place) => Some(place),
-                other => return other,
+                elsewhere @ (Entered::Nothing | Entered::Remember(_)) => return elsewhere,
             },
         };
         let Ok(block) = self.source.block(*rank, *start, answers) else { return Entered::Nothing };
