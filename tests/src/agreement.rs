@@ -113,6 +113,14 @@ fn explored(trial: &Trial) -> Compared {
     let merge = Bounds { merge_from: 0, ..bounds() };
     let config = Config { concurrent_calls: ConcurrentCalls::InEveryOrder, ..trial.config.clone() };
     let merged = explore(&source, config, &merge).expect("a script evaluates");
+    // By which of its calls a deadlock is named depends on how large their pasts are, which is history.
+    let unnamed = |outcome: Outcome| {
+        let findings = outcome.findings.iter().map(|(rule, _)| (*rule, "".into())).collect();
+        Outcome { findings, ..outcome }
+    };
+    let shown = |exploration: &Exploration| -> BTreeSet<Outcome> {
+        shown(exploration).into_iter().map(unnamed).collect()
+    };
     if (shown(&merged), found(&merged)) == (shown(&both.exact), found(&both.exact)) {
         return Compared::Agree(both);
     }

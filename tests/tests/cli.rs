@@ -219,7 +219,10 @@ fn a_check_of_which_a_run_was_cut_does_not_hold() {
     let text = |checks: &str| format!("{TWO_DECISIONS}\n{checks}\n");
     write(&folder, "cut.star", &text(r#"check("t", decisions, ranks = [2, 8], expect = holds())"#));
     for quiet in [&[][..], &["--quiet"]] {
-        let ran = run(&folder, &[&["check", "cut.star", "--max-states", "2000"][..], quiet].concat());
+        let ran = run(
+            &folder,
+            &[&["check", "cut.star", "--merge-from", "1000000", "--max-states", "2000"][..], quiet].concat(),
+        );
         wants(
             &ran,
             3,
@@ -231,13 +234,13 @@ fn a_check_of_which_a_run_was_cut_does_not_hold() {
     let each = r#"check("e", early, ranks = [2, 8], late = each([True]), expect = holds())"#;
     write(&folder, "cut.star", &text(each));
     wants(
-        &run(&folder, &["check", "cut.star", "--max-states", "2000"]),
+        &run(&folder, &["check", "cut.star", "--merge-from", "1000000", "--max-states", "2000"]),
         3,
         &["UNKNOWN", "8 ranks", "holds     2 ranks"],
     );
     let fails = r#"check("f", early, ranks = [2, 8], late = False, expect = fails("HOST-1"))"#;
     write(&folder, "cut.star", &text(fails));
-    let ran = run(&folder, &["check", "cut.star", "--max-states", "2000"]);
+    let ran = run(&folder, &["check", "cut.star", "--merge-from", "1000000", "--max-states", "2000"]);
     wants(&ran, 3, &["FAILS HOST-1", "unknown   8 ranks", "--max-states"]);
 }
 

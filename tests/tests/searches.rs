@@ -65,7 +65,7 @@ fn the_engine_finds_in_random_programs_what_stateright_finds() {
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[20; 32]));
     let strategy = recipes();
-    let bounds = Bounds { states: 5_000, ..Bounds::default() };
+    let bounds = Bounds { states: 5_000, merge_from: u64::MAX, ..Bounds::default() };
     let mut largest = 0;
     for _ in 0..PROGRAMS {
         let recipe = strategy.new_tree(&mut runner).expect("a strategy generates").current();

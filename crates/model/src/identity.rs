@@ -15,14 +15,14 @@ use crate::id::{ContentHasher, ThreadStart, forward};
 use crate::judge::finding::OpRef;
 use crate::machine::Machine;
 use crate::rank::LocId;
-use crate::remembered::{Forgotten, Remembered};
+use crate::remembered::{Forgotten, RememberedPast};
 use crate::state::RankState;
 use crate::walk::Rows;
 
 /// What of a value belongs to the identity of a state in which histories merge.
 pub(crate) trait Identify {
     /// Adds the value to an identity.
-    fn identify(&self, to: &mut Identity<'_>);
+    fn identify(&self, to: &mut StateIdentity<'_>);
 }
 
 /// Operations about which somebody may still ask whether they happened before: of each actor the counts, in order.
@@ -31,7 +31,7 @@ pub(crate) struct AskedAbout(BTreeMap<Actor, BTreeSet<u32>>);
 
 /// What an identity is made for.
 #[derive(Debug)]
-enum Part<'a> {
+enum IdentityPart<'a> {
     /// The operations that may be asked about are gathered.
     Gathering(&'a mut AskedAbout),
     /// Everything is hashed, and clocks by what was gathered.
@@ -42,9 +42,9 @@ enum Part<'a> {
 
 /// How far everybody knows each actor who may still do something: nobody asks about what lies before.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Known(Option<Vec<u32>>);
+pub(crate) struct KnownToAll(Option<Vec<u32>>);
 
-impl Known {
+impl KnownToAll {
     /// Of so many actors, also what this clock does not know may be asked about.
     pub(crate) fn lower(&mut self, actors: usize, clock: &Clock) {
         let actors = (0..u32::try_from(actors).expect("few actors")).map(Actor);
@@ -65,20 +65,20 @@ impl Known {
 }
 
 /// An identity as it comes together.
-pub(crate) struct Identity<'a> {
+pub(crate) struct StateIdentity<'a> {
     hasher: ContentHasher,
-    part: Part<'a>,
+    part: IdentityPart<'a>,
     pub(crate) machine: &'a Machine,
-    pub(crate) remembered: &'a Remembered,
+    pub(crate) remembered: &'a RememberedPast,
     /// What everybody knows who may still do something.
-    everywhere: Known,
+    everywhere: KnownToAll,
     /// What those know who may use the tables that are looked at.
-    here: Known,
+    here: KnownToAll,
     /// How many answers each thread was given of the rank whose tables are looked at.
     answers: Vec<(ThreadStart, u32)>,
 }
 
-impl Hasher for Identity<'_> {
+impl Hasher for StateIdentity<'_> {
     fn finish(&self) -> u64 {
         self.hasher.finish()
     }
@@ -90,8 +90,8 @@ impl Hasher for Identity<'_> {
     forward! { hasher }
 }
 
-impl<'a> Identity<'a> {
-    fn new(part: Part<'a>, machine: &'a Machine, everywhere: &Known) -> Self {
+impl<'a> StateIdentity<'a> {
+    fn new(part: IdentityPart<'a>, machine: &'a Machine, everywhere: &KnownToAll) -> Self {
         let remembered = machine.config.remembered.as_deref().expect("histories merge");
         let (everywhere, here) = (everywhere.clone(), everywhere.clone());
         Self {
@@ -106,16 +106,20 @@ impl<'a> Identity<'a> {
     }
 
     /// What may be asked about in a whole, of which everybody knows so much who may still do something.
-    pub(crate) fn asked(machine: &Machine, known: &Known, of: impl FnOnce(&mut Identity<'_>)) -> AskedAbout {
+    pub(crate) fn asked(
+        machine: &Machine,
+        known: &KnownToAll,
+        of: impl FnOnce(&mut StateIdentity<'_>),
+    ) -> AskedAbout {
         let mut asked = AskedAbout::default();
-        of(&mut Identity::new(Part::Gathering(&mut asked), machine, known));
+        of(&mut StateIdentity::new(IdentityPart::Gathering(&mut asked), machine, known));
         asked
     }
 
     /// The identity of a whole, of which everybody knows so much who may still do something.
-    pub(crate) fn whole(machine: &Machine, known: &Known, of: impl Fn(&mut Identity<'_>)) -> u128 {
+    pub(crate) fn whole(machine: &Machine, known: &KnownToAll, of: impl Fn(&mut StateIdentity<'_>)) -> u128 {
         let asked = Self::asked(machine, known, &of);
-        let mut whole = Identity::new(Part::Whole(&asked), machine, known);
+        let mut whole = StateIdentity::new(IdentityPart::Whole(&asked), machine, known);
         of(&mut whole);
         whole.hasher.fingerprint()
     }
@@ -123,17 +127,17 @@ impl<'a> Identity<'a> {
     /// What a rank looks like on its own, whose actors these are.
     pub(crate) fn alone(
         machine: &Machine,
-        known: &Known,
+        known: &KnownToAll,
         (asked, actors): (&AskedAbout, std::ops::Range<u32>),
-        of: impl FnOnce(&mut Identity<'_>),
+        of: impl FnOnce(&mut StateIdentity<'_>),
     ) -> u128 {
-        let mut alone = Identity::new(Part::Alone(asked, actors), machine, known);
+        let mut alone = StateIdentity::new(IdentityPart::Alone(asked, actors), machine, known);
         of(&mut alone);
         alone.hasher.fingerprint()
     }
 
     /// The tables that follow are used by those only who know so much: the threads of a rank.
-    pub(crate) fn enter(&mut self, rank: &RankState, known: &Known) {
+    pub(crate) fn enter(&mut self, rank: &RankState, known: &KnownToAll) {
         self.here = known.clone();
         self.answers = rank.threads().iter().map(|thread| (thread.start(), thread.asked())).collect();
     }
@@ -165,16 +169,16 @@ impl<'a> Identity<'a> {
     /// Adds an operation about which somebody may ask whether it happened before; 0 for none.
     pub(crate) fn asked_about(&mut self, actor: Actor, epoch: u32) {
         match &mut self.part {
-            Part::Gathering(asked) => {
+            IdentityPart::Gathering(asked) => {
                 if epoch > 0 {
                     asked.0.entry(actor).or_default().insert(epoch);
                 }
             }
-            Part::Whole(asked) => {
+            IdentityPart::Whole(asked) => {
                 let nth = asked.0.get(&actor).map_or(0, |epochs| epochs.range(..=epoch).count());
                 (actor, nth, epoch > 0).hash(&mut self.hasher);
             }
-            Part::Alone(asked, own) => {
+            IdentityPart::Alone(asked, own) => {
                 if own.contains(&actor.0) {
                     let nth = asked.0.get(&actor).map_or(0, |epochs| epochs.range(..=epoch).count());
                     (actor.0 - own.start, nth, epoch > 0).hash(&mut self.hasher);
@@ -203,11 +207,11 @@ impl<'a> Identity<'a> {
 }
 
 impl Identify for Clock {
-    fn identify(&self, to: &mut Identity<'_>) {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
         let (asked, actors, first) = match &to.part {
-            Part::Gathering(_) => return,
-            Part::Whole(asked) => (asked, 0..u32::MAX, 0),
-            Part::Alone(asked, own) => (asked, own.clone(), own.start),
+            IdentityPart::Gathering(_) => return,
+            IdentityPart::Whole(asked) => (asked, 0..u32::MAX, 0),
+            IdentityPart::Alone(asked, own) => (asked, own.clone(), own.start),
         };
         for (actor, epochs) in asked.0.range(Actor(actors.start)..Actor(actors.end)) {
             let nth = epochs.range(..=self.knows(*actor)).count();
@@ -221,7 +225,7 @@ impl Identify for Clock {
 
 /// Where it was written: what a finding about it would say. Its position in the run is history.
 impl Identify for OpRef {
-    fn identify(&self, to: &mut Identity<'_>) {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
         let Self { rank, thread, index: _, loc } = self;
         rank.identify(to);
         thread.hash(to);
@@ -231,7 +235,7 @@ impl Identify for OpRef {
 
 /// Places are numbered as a program is evaluated: what counts is what stands there.
 impl Identify for LocId {
-    fn identify(&self, to: &mut Identity<'_>) {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
         to.machine.place_hash(*self).hash(to);
     }
 }
@@ -240,8 +244,8 @@ impl Identify for LocId {
 macro_rules! identify_with_numbers {
     ($($of:ty),* $(,)?) => {$(
         impl Identify for $of {
-            fn identify(&self, to: &mut Identity<'_>) {
-                if !matches!(to.part, Part::Alone(..)) {
+            fn identify(&self, to: &mut StateIdentity<'_>) {
+                if !matches!(to.part, IdentityPart::Alone(..)) {
                     self.hash(to);
                 }
             }
@@ -251,7 +255,7 @@ macro_rules! identify_with_numbers {
 
 identify_with_numbers!(crate::rank::Rank, Actor, crate::term::Term, crate::term::Content);
 
-impl Identity<'_> {
+impl StateIdentity<'_> {
     /// Whether accesses at this place have ever been asked about.
     pub(crate) fn asks_about(&self, loc: LocId) -> bool {
         self.remembered.asked.contains(&loc)
@@ -262,7 +266,7 @@ impl Identity<'_> {
 macro_rules! identify_as_hashed {
     ($($of:ty),* $(,)?) => {$(
         impl $crate::identity::Identify for $of {
-            fn identify(&self, to: &mut $crate::identity::Identity<'_>) {
+            fn identify(&self, to: &mut $crate::identity::StateIdentity<'_>) {
                 std::hash::Hash::hash(self, to);
             }
         }
@@ -284,7 +288,7 @@ identify_as_hashed! {
 macro_rules! identify_each {
     ($($container:ty),* $(,)?) => {$(
         impl<T: Identify> Identify for $container {
-            fn identify(&self, to: &mut Identity<'_>) {
+            fn identify(&self, to: &mut StateIdentity<'_>) {
                 self.iter().for_each(|part| {
                     1_u8.hash(to);
                     part.identify(to);
@@ -298,25 +302,25 @@ macro_rules! identify_each {
 identify_each!(Option<T>, Vec<T>, VecDeque<T>, BTreeSet<T>, [T]);
 
 impl<T: Identify + ?Sized> Identify for Arc<T> {
-    fn identify(&self, to: &mut Identity<'_>) {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
         (**self).identify(to);
     }
 }
 
 impl<T: Identify + ?Sized> Identify for Box<T> {
-    fn identify(&self, to: &mut Identity<'_>) {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
         (**self).identify(to);
     }
 }
 
 impl<T: Identify + ?Sized> Identify for &T {
-    fn identify(&self, to: &mut Identity<'_>) {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
         (**self).identify(to);
     }
 }
 
 impl<K: Identify, V: Identify> Identify for BTreeMap<K, V> {
-    fn identify(&self, to: &mut Identity<'_>) {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
         self.len().hash(to);
         for row in self {
             row.identify(to);
@@ -325,7 +329,7 @@ impl<K: Identify, V: Identify> Identify for BTreeMap<K, V> {
 }
 
 impl<K: Identify, V: Identify> Identify for Rows<K, V> {
-    fn identify(&self, to: &mut Identity<'_>) {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
         // Rows are looked up by their keys, and stand in the order of first use.
         to.unordered(self.iter(), |row, to| row.identify(to));
     }
@@ -335,7 +339,7 @@ macro_rules! identify_tuples {
     ($(($($part:ident),*);)*) => {$(
         impl<$($part: Identify),*> Identify for ($($part,)*) {
             #[expect(non_snake_case, reason = "each part is named by its type")]
-            fn identify(&self, to: &mut Identity<'_>) {
+            fn identify(&self, to: &mut StateIdentity<'_>) {
                 let ($($part,)*) = self;
                 $($part.identify(to);)*
             }

@@ -53,4 +53,4 @@ pub use op::*;
 pub use platform::Platform;
 pub use program::*;
 pub use rank::*;
-pub use remembered::{Forgotten, Remembered};
+pub use remembered::{Forgotten, RememberedPast};

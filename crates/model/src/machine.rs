@@ -36,7 +36,7 @@ use crate::platform::Platform;
 use crate::position::Places;
 use crate::program::{Answer, Block, Loc, Source, SourceError};
 use crate::rank::{LocId, Rank, Thread};
-use crate::remembered::{Forgotten, Remembered};
+use crate::remembered::{Forgotten, RememberedPast};
 use crate::snapshot::MemoryNotes;
 use crate::term::Terms;
 
@@ -133,7 +133,7 @@ pub struct Config {
     /// Objects known to be contended.
     pub contended: BTreeSet<Object>,
     /// What is remembered of histories, which merge where nothing else tells them apart; none if all are told apart.
-    pub remembered: Option<Arc<Remembered>>,
+    pub remembered: Option<Arc<RememberedPast>>,
     /// Kinds declared to commute although they do not: only for testing the tests.
     pub declared_commuting: BTreeSet<ObjectKind>,
     /// Kinds declared to be a rank's own although ranks share them: only for testing the tests.
@@ -220,7 +220,7 @@ pub enum Interruption {
     /// These objects turned out to be contended: start again with them.
     Contended(BTreeSet<Object>),
     /// More of histories matters than was remembered: start again with this.
-    Remember(Remembered),
+    Remember(RememberedPast),
     /// A rank has more threads and streams than clocks have room for: start again with this many.
     Actors(u32),
     /// The program cannot be evaluated.
@@ -232,7 +232,7 @@ pub enum Interruption {
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     pub(crate) contended: BTreeSet<Object>,
-    pub(crate) remembered: Option<Remembered>,
+    pub(crate) remembered: Option<RememberedPast>,
     pub(crate) actors: Option<u32>,
     pub(crate) source: Option<SourceError>,
     pub(crate) steps: Option<u64>,

@@ -19,18 +19,21 @@ use crate::machine::{Machine, locked};
 use crate::order::dependence::Object;
 use crate::program::{Answer, Block, Question, Slot, Symmetry, Terminator};
 use crate::rank::{LocId, Rank};
-use crate::remembered::{Forgotten, Remembered};
+use crate::remembered::{Forgotten, RememberedPast};
+
+/// How many histories are compared at most: each was evaluated, and a thread that decides twenty times has a million.
+const PLACES: usize = 30_000;
 
 /// An answer that a thread was given, and where it was asked for.
 #[derive(Debug, Clone, Copy)]
-struct Given {
+struct GivenAnswer {
     loc: LocId,
     /// What stands there, which is the same in another numbering of places.
     place: u128,
     answer: Answer,
 }
 
-impl Given {
+impl GivenAnswer {
     fn content(&self) -> (u128, Answer) {
         (self.place, self.answer)
     }
@@ -38,7 +41,7 @@ impl Given {
 
 /// A result of a thread: where it was produced, and after how many answers.
 #[derive(Debug, Clone, Copy)]
-struct Produced {
+struct ProducedResult {
     loc: LocId,
     place: u128,
     answers: u32,
@@ -46,13 +49,13 @@ struct Produced {
 
 /// A block of a program, and the history that led to it.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ProgramPlace {
     rank: Rank,
     start: ThreadStart,
     block: Arc<Block>,
-    given: Vec<Given>,
+    given: Vec<GivenAnswer>,
     /// All results, those of the block included.
-    produced: Vec<Produced>,
+    produced: Vec<ProducedResult>,
     /// How many of them there are before each operation of the block, and behind the last.
     produced_before: Vec<u32>,
     /// What the question at the end of the block is, and what is remembered there: histories are merged by it.
@@ -65,24 +68,24 @@ type HistoryKey = (Rank, ThreadStart, Vec<Answer>);
 
 /// Histories whose blocks end alike.
 #[derive(Debug, Default)]
-struct Merged {
-    members: Vec<Arc<Place>>,
+struct MergedHistories {
+    members: Vec<Arc<ProgramPlace>>,
     /// Where each answer that some thread was given leads the first member.
-    after: BTreeMap<Answer, Arc<Place>>,
+    after: BTreeMap<Answer, Arc<ProgramPlace>>,
 }
 
 /// All places that a search has come by.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
-    known: FxHashMap<HistoryKey, Arc<Place>>,
-    merged: FxHashMap<u128, Merged>,
+    known: FxHashMap<HistoryKey, Arc<ProgramPlace>>,
+    merged: FxHashMap<u128, MergedHistories>,
     /// Whether ranks were told apart when the first place was entered.
     distinct: Option<bool>,
 }
 
 /// Names for what is left to run: earlier results by their order among those that are remembered, later ones by how
 /// many come between.
-struct Renamed<'a> {
+struct RenamedResults<'a> {
     machine: &'a Machine,
     of: ThreadStart,
     /// Results that are there, and which of them are remembered.
@@ -90,7 +93,7 @@ struct Renamed<'a> {
     produced: u32,
 }
 
-impl Naming for Renamed<'_> {
+impl Naming for RenamedResults<'_> {
     fn name(&self, token: Token) -> Arc<str> {
         self.machine.name(token)
     }
@@ -113,18 +116,18 @@ impl Naming for Renamed<'_> {
     }
 }
 
-impl Place {
+impl ProgramPlace {
     /// How many answers led here.
     fn age(&self) -> u32 {
         u32::try_from(self.given.len()).expect("few answers")
     }
 
     /// The results, by their slots, that are remembered before an operation of the block.
-    pub(crate) fn remembered_at(&self, next: u32, remembered: &Remembered) -> Vec<u32> {
+    pub(crate) fn remembered_at(&self, next: u32, remembered: &RememberedPast) -> Vec<u32> {
         let there = self.produced_before[next as usize];
         let all = remembered.shared.contains(&self.start);
         let keeps = |slot: &u32| {
-            let Produced { loc, place: _, answers } = self.produced[*slot as usize];
+            let ProducedResult { loc, place: _, answers } = self.produced[*slot as usize];
             all || remembered.keeps_result(loc, self.age() - answers)
         };
         (0..there).filter(keeps).collect()
@@ -132,11 +135,11 @@ impl Place {
 
     fn described(&self, machine: &Machine, of: &dyn Describe, next: u32, remembered: &[u32]) -> String {
         let produced = self.produced_before[next as usize];
-        description(of, &Renamed { machine, of: self.start, remembered, produced })
+        description(of, &RenamedResults { machine, of: self.start, remembered, produced })
     }
 
     /// What is left to run from an operation of the block on.
-    pub(crate) fn rest(&self, machine: &Machine, next: u32, remembered: &Remembered) -> u128 {
+    pub(crate) fn rest(&self, machine: &Machine, next: u32, remembered: &RememberedPast) -> u128 {
         if let Some(known) = locked(&self.rests).get(&next) {
             return *known;
         }
@@ -154,7 +157,7 @@ impl Place {
     }
 
     /// The end of a block: its question, and what is remembered there.
-    fn end_of(&self, machine: &Machine, remembered: &Remembered) -> u128 {
+    fn end_of(&self, machine: &Machine, remembered: &RememberedPast) -> u128 {
         let last = u32::try_from(self.block.ops.len()).expect("few operations");
         let kept = self.remembered_at(last, remembered);
         let mut hasher = ContentHasher::default();
@@ -180,31 +183,31 @@ impl Place {
     /// How long each result is remembered from here on: the rest of the program calls them by their order.
     fn hash_kept(&self, kept: &[u32], hasher: &mut ContentHasher) {
         for slot in kept {
-            let Produced { loc: _, place, answers } = self.produced[*slot as usize];
+            let ProducedResult { loc: _, place, answers } = self.produced[*slot as usize];
             (place, self.age() - answers).hash(hasher);
         }
     }
 }
 
 /// What was found about two histories that were taken for one.
-enum Entered {
-    Place(Arc<Place>),
+enum EnteredPlace {
+    There(Arc<ProgramPlace>),
     /// The program has no block there.
     Nothing,
     /// Something that was forgotten matters.
-    Remember(Box<Remembered>),
+    Remember(Box<RememberedPast>),
 }
 
 impl Machine {
     /// Something that was forgotten matters: the search starts again and remembers it.
-    fn begin_again(&self, what: Forgotten, more: impl FnOnce(&mut Remembered)) {
+    fn begin_again(&self, what: Forgotten, more: impl FnOnce(&mut RememberedPast)) {
         if !self.config.declared_forgotten.contains(&what) {
-            self.interrupt(|pending| more(pending.remembered.get_or_insert_with(Remembered::default)));
+            self.interrupt(|pending| more(pending.remembered.get_or_insert_with(RememberedPast::default)));
         }
     }
 
     /// What is missing among what is remembered; none where histories are told apart.
-    fn forgets(&self, missing: impl FnOnce(&Remembered) -> bool) -> bool {
+    fn forgets(&self, missing: impl FnOnce(&RememberedPast) -> bool) -> bool {
         self.config.remembered.as_deref().is_some_and(missing)
     }
 
@@ -241,55 +244,66 @@ impl Machine {
 
     /// Where a thread of a rank stands that was given these answers; none where histories tell places apart, or where
     /// the search has to start again.
-    pub(crate) fn place(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Option<Arc<Place>> {
+    pub(crate) fn place(
+        &self,
+        rank: Rank,
+        start: ThreadStart,
+        answers: &[Answer],
+    ) -> Option<Arc<ProgramPlace>> {
         let remembered = self.config.remembered.as_deref()?;
         let distinct = self.source.symmetry() == Symmetry::Distinct;
         let mut places = locked(&self.places);
         if *places.distinct.get_or_insert(distinct) != distinct {
             drop(places);
-            self.interrupt(|pending| pending.remembered = Some(Remembered::default()));
+            self.interrupt(|pending| pending.remembered = Some(RememberedPast::default()));
             return None;
         }
         let rank = if distinct { rank } else { Rank(0) };
         let entered = self.enter(&mut places, remembered, (rank, start, answers.to_vec()));
         drop(places);
         match entered {
-            Entered::Place(place) => Some(place),
-            Entered::Nothing => None,
-            Entered::Remember(more) => {
+            EnteredPlace::There(place) => Some(place),
+            EnteredPlace::Nothing => None,
+            EnteredPlace::Remember(more) => {
                 self.interrupt(|pending| {
-                    pending.remembered.get_or_insert_with(Remembered::default).extend(&more);
+                    pending.remembered.get_or_insert_with(RememberedPast::default).extend(&more);
                 });
                 None
             }
         }
     }
 
-    fn enter(&self, places: &mut Places, remembered: &Remembered, key: HistoryKey) -> Entered {
+    fn enter(&self, places: &mut Places, remembered: &RememberedPast, key: HistoryKey) -> EnteredPlace {
         if let Some(known) = places.known.get(&key) {
-            return Entered::Place(Arc::clone(known));
+            return EnteredPlace::There(Arc::clone(known));
         }
         let (rank, start, answers) = &key;
         let before = match answers.split_last() {
             None => None,
             Some((_, earlier)) => match self.enter(places, remembered, (*rank, *start, earlier.to_vec())) {
-                Entered::Place(place) => Some(place),
-                elsewhere @ (Entered::Nothing | Entered::Remember(_)) => return elsewhere,
+                EnteredPlace::There(place) => Some(place),
+                elsewhere @ (EnteredPlace::Nothing | EnteredPlace::Remember(_)) => return elsewhere,
             },
         };
-        let Ok(block) = self.source.block(*rank, *start, answers) else { return Entered::Nothing };
+        let Ok(block) = self.source.block(*rank, *start, answers) else { return EnteredPlace::Nothing };
         let place = match self.new_place(&key, block, before.as_deref(), remembered) {
             Ok(place) => Arc::new(place),
-            Err(more) => return Entered::Remember(more),
+            Err(more) => return EnteredPlace::Remember(more),
         };
+        if places.known.len() == PLACES {
+            return EnteredPlace::Remember(Box::new(RememberedPast {
+                gives_up: true,
+                ..RememberedPast::default()
+            }));
+        }
         places.known.insert(key, Arc::clone(&place));
         let merged = places.merged.entry(place.end).or_default();
         merged.members.push(Arc::clone(&place));
-        let answered: Vec<(Answer, Arc<Place>)> =
+        let answered: Vec<(Answer, Arc<ProgramPlace>)> =
             merged.after.iter().map(|(answer, to)| (*answer, Arc::clone(to))).collect();
         for (answer, to) in answered {
             if let Some(more) = self.leads_elsewhere(places, remembered, (&place, answer), &to) {
-                return Entered::Remember(more);
+                return EnteredPlace::Remember(more);
             }
         }
         if let (Some(before), Some(answer)) = (before, place.given.last().map(|given| given.answer)) {
@@ -298,38 +312,43 @@ impl Machine {
             if !Arc::ptr_eq(&first, &place) {
                 // Another history was given the answer first, and this one was asked about then, unless it is newer.
                 return match self.differs(&place, &first, remembered) {
-                    Some(more) => Entered::Remember(more),
-                    None => Entered::Place(place),
+                    Some(more) => EnteredPlace::Remember(more),
+                    None => EnteredPlace::There(place),
                 };
             }
             for member in places.merged[&before.end].members.clone() {
                 if let Some(more) = self.leads_elsewhere(places, remembered, (&member, answer), &place) {
-                    return Entered::Remember(more);
+                    return EnteredPlace::Remember(more);
                 }
             }
         }
-        Entered::Place(place)
+        EnteredPlace::There(place)
     }
 
     /// What has to be remembered because a history, given an answer, would not do what another does that was taken for it.
     fn leads_elsewhere(
         &self,
         places: &mut Places,
-        remembered: &Remembered,
-        (member, answer): (&Place, Answer),
-        to: &Place,
-    ) -> Option<Box<Remembered>> {
+        remembered: &RememberedPast,
+        (member, answer): (&ProgramPlace, Answer),
+        to: &ProgramPlace,
+    ) -> Option<Box<RememberedPast>> {
         let mut answers: Vec<Answer> = member.given.iter().map(|given| given.answer).collect();
         answers.push(answer);
         match self.enter(places, remembered, (member.rank, member.start, answers)) {
-            Entered::Place(place) => self.differs(&place, to, remembered),
-            Entered::Nothing => Some(difference(&member.given, &to.given[..to.given.len() - 1], 1)),
-            Entered::Remember(more) => Some(more),
+            EnteredPlace::There(place) => self.differs(&place, to, remembered),
+            EnteredPlace::Nothing => Some(difference(&member.given, &to.given[..to.given.len() - 1], 1)),
+            EnteredPlace::Remember(more) => Some(more),
         }
     }
 
     /// What has to be remembered because two histories that were taken for one go on differently.
-    fn differs(&self, one: &Place, other: &Place, remembered: &Remembered) -> Option<Box<Remembered>> {
+    fn differs(
+        &self,
+        one: &ProgramPlace,
+        other: &ProgramPlace,
+        remembered: &RememberedPast,
+    ) -> Option<Box<RememberedPast>> {
         let declared = self.config.declared_forgotten.contains(&Forgotten::Answers);
         if declared || one.rest(self, 0, remembered) == other.rest(self, 0, remembered) {
             return None;
@@ -338,8 +357,8 @@ impl Machine {
     }
 
     /// The one answer in which two histories differ and which alone makes the difference, if there is one.
-    fn responsible(&self, one: &Place, other: &Place) -> Option<Box<Remembered>> {
-        let asked = |place: &Place| place.given.iter().map(|given| given.place).collect::<Vec<_>>();
+    fn responsible(&self, one: &ProgramPlace, other: &ProgramPlace) -> Option<Box<RememberedPast>> {
+        let asked = |place: &ProgramPlace| place.given.iter().map(|given| given.place).collect::<Vec<_>>();
         if asked(one) != asked(other) {
             return None;
         }
@@ -355,16 +374,19 @@ impl Machine {
             self.source.block(one.rank, one.start, &answers).is_ok_and(|block| block != one.block)
         })?;
         let age = u32::try_from(answers.len() - 1 - alone).expect("few answers");
-        Some(Box::new(Remembered { answers: [(one.given[alone].loc, age)].into(), ..Remembered::default() }))
+        Some(Box::new(RememberedPast {
+            answers: [(one.given[alone].loc, age)].into(),
+            ..RememberedPast::default()
+        }))
     }
 
     fn new_place(
         &self,
         (rank, start, answers): &HistoryKey,
         block: Arc<Block>,
-        before: Option<&Place>,
-        remembered: &Remembered,
-    ) -> Result<Place, Box<Remembered>> {
+        before: Option<&ProgramPlace>,
+        remembered: &RememberedPast,
+    ) -> Result<ProgramPlace, Box<RememberedPast>> {
         let (mut given, mut produced) = match before {
             Some(before) => (before.given.clone(), before.produced.clone()),
             None => (Vec::new(), Vec::new()),
@@ -373,10 +395,10 @@ impl Machine {
             && let Terminator::Ask(question, loc) = &before.block.terminator
         {
             let at = self.place_hash(*loc);
-            given.push(Given { loc: *loc, place: at, answer: *answer });
+            given.push(GivenAnswer { loc: *loc, place: at, answer: *answer });
             let slots = question.slots(*answer) as usize;
             let answers = u32::try_from(answers.len()).expect("few answers");
-            produced.extend(std::iter::repeat_n(Produced { loc: *loc, place: at, answers }, slots));
+            produced.extend(std::iter::repeat_n(ProducedResult { loc: *loc, place: at, answers }, slots));
         }
         let age = u32::try_from(given.len()).expect("few answers");
         let mut produced_before = Vec::with_capacity(block.ops.len() + 1);
@@ -384,22 +406,22 @@ impl Machine {
             produced_before.push(u32::try_from(produced.len()).expect("few results"));
             let slots = statement.op.slots() as usize;
             let loc = statement.loc;
-            let result = Produced { loc, place: self.place_hash(loc), answers: age };
+            let result = ProducedResult { loc, place: self.place_hash(loc), answers: age };
             produced.extend(std::iter::repeat_n(result, slots));
         }
         produced_before.push(u32::try_from(produced.len()).expect("few results"));
         let (rank, start) = (*rank, *start);
         let rests = Mutex::default();
-        let mut place = Place { rank, start, block, given, produced, produced_before, end: 0, rests };
+        let mut place = ProgramPlace { rank, start, block, given, produced, produced_before, end: 0, rests };
         self.used_in(&place, remembered)?;
         place.end = place.end_of(self, remembered);
         Ok(place)
     }
 
     /// Checks that all results are remembered that a block uses.
-    fn used_in(&self, place: &Place, remembered: &Remembered) -> Result<(), Box<Remembered>> {
+    fn used_in(&self, place: &ProgramPlace, remembered: &RememberedPast) -> Result<(), Box<RememberedPast>> {
         let names = crate::describe::NamesOf::new(&*self.source);
-        let mut more = Remembered::default();
+        let mut more = RememberedPast::default();
         let question: Option<&Question> = match &place.block.terminator {
             Terminator::Ask(question, _) => Some(question),
             Terminator::Return | Terminator::Cut => None,
@@ -411,7 +433,7 @@ impl Machine {
                     if !remembered.shared.contains(&slot.start) {
                         more.shared.insert(slot.start);
                     }
-                } else if let Some(Produced { loc, place: _, answers }) =
+                } else if let Some(ProducedResult { loc, place: _, answers }) =
                     place.produced.get(slot.index as usize)
                     && !remembered.shared.contains(&place.start)
                     && !remembered.keeps_result(*loc, place.age() - answers)
@@ -422,19 +444,19 @@ impl Machine {
             }
         }
         let declared = self.config.declared_forgotten.contains(&Forgotten::Results);
-        if declared || more == Remembered::default() { Ok(()) } else { Err(Box::new(more)) }
+        if declared || more == RememberedPast::default() { Ok(()) } else { Err(Box::new(more)) }
     }
 }
 
 /// The last answers in which two histories differ, each to be remembered long enough to tell them apart, and `more`
 /// questions longer.
-fn difference(one: &[Given], other: &[Given], more: u32) -> Box<Remembered> {
-    let mut remembered = Remembered::default();
+fn difference(one: &[GivenAnswer], other: &[GivenAnswer], more: u32) -> Box<RememberedPast> {
+    let mut remembered = RememberedPast::default();
     let mut pairs = one.iter().rev().map(Some).chain(std::iter::repeat(None));
     let mut others = other.iter().rev().map(Some).chain(std::iter::repeat(None));
     for age in 0..one.len().max(other.len()) {
         let (a, b) = (pairs.next().flatten(), others.next().flatten());
-        if a.map(Given::content) != b.map(Given::content) {
+        if a.map(GivenAnswer::content) != b.map(GivenAnswer::content) {
             let age = u32::try_from(age).expect("few answers") + more;
             for given in [a, b].into_iter().flatten() {
                 remembered.answers.insert(given.loc, age);

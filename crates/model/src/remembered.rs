@@ -29,7 +29,7 @@ pub enum Forgotten {
 }
 
 impl Forgotten {
-    /// All of them.
+    /// All of them, in the order of declaration.
     pub const ALL: [Self; 7] = [
         Self::Answers,
         Self::Results,
@@ -43,7 +43,7 @@ impl Forgotten {
 
 /// What of the past makes a difference to what may still come, as far as a search has found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Remembered {
+pub struct RememberedPast {
     /// For how many further questions of its thread an answer matters that was given here.
     pub answers: BTreeMap<LocId, u32>,
     /// For how many further questions of its thread a result is used that an operation here produced.
@@ -58,9 +58,11 @@ pub struct Remembered {
     pub read: BTreeSet<Object>,
     /// Whether somebody looks into all lists and maps of a rank.
     pub reads_all: bool,
+    /// Whether so many histories were compared that telling them apart is cheaper.
+    pub gives_up: bool,
 }
 
-impl Remembered {
+impl RememberedPast {
     /// Adds what another search found.
     pub fn extend(&mut self, other: &Self) {
         let longer = |lives: &mut BTreeMap<LocId, u32>, others: &BTreeMap<LocId, u32>| {
@@ -76,6 +78,7 @@ impl Remembered {
         self.asked.extend(&other.asked);
         self.read.extend(&other.read);
         self.reads_all |= other.reads_all;
+        self.gives_up |= other.gives_up;
     }
 
     /// Whether a result matters, or may, after so many further questions.

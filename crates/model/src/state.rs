@@ -5,7 +5,7 @@
 //! Not here: how states follow one another.
 
 use crate::id::{ContentHasher, fingerprint};
-use crate::identity::{Identify, Identity, Known};
+use crate::identity::{Identify, KnownToAll, StateIdentity};
 use crate::judge::finding::{Finding, FindingKey, OpRef};
 use crate::judge::ledger::Ledger;
 use crate::machine::Machine;
@@ -230,12 +230,12 @@ impl State {
     }
 
     /// What everybody knows who may still do something, and the threads of each rank alone.
-    fn known(&self, machine: &Machine) -> (Known, Vec<Known>) {
+    fn known(&self, machine: &Machine) -> (KnownToAll, Vec<KnownToAll>) {
         let actors = self.ranks.len() * machine.config.actors_per_rank as usize;
-        let mut everybody = Known::default();
+        let mut everybody = KnownToAll::default();
         let mut of_ranks = Vec::with_capacity(self.ranks.len());
         for rank in self.ranks() {
-            let mut own = Known::default();
+            let mut own = KnownToAll::default();
             for thread in rank.threads().iter().filter(|thread| thread.running()) {
                 own.lower(actors, thread.clock());
                 everybody.lower(actors, thread.clock());
@@ -252,7 +252,7 @@ impl State {
         (everybody, of_ranks)
     }
 
-    fn identify(&self, machine: &Machine, of_ranks: &[Known], to: &mut Identity<'_>) {
+    fn identify(&self, machine: &Machine, of_ranks: &[KnownToAll], to: &mut StateIdentity<'_>) {
         for (rank, own) in (0..).map(Rank).zip(of_ranks) {
             self.identify_rank(rank, own, to);
         }
@@ -266,7 +266,7 @@ impl State {
         (self.undefined.is_some(), self.faults_used).hash(to);
     }
 
-    fn identify_rank(&self, rank: Rank, known: &Known, to: &mut Identity<'_>) {
+    fn identify_rank(&self, rank: Rank, known: &KnownToAll, to: &mut StateIdentity<'_>) {
         to.enter(self.rank(rank), known);
         self.rank(rank).identify(to);
         // What the program still holds is part of what a run leaves behind.
@@ -278,19 +278,21 @@ impl State {
     #[must_use]
     pub fn merged_fingerprint(&self, machine: &Machine) -> u128 {
         let (everybody, of_ranks) = self.known(machine);
-        Identity::whole(machine, &everybody, |to| self.identify(machine, &of_ranks, to))
+        StateIdentity::whole(machine, &everybody, |to| self.identify(machine, &of_ranks, to))
     }
 
     /// What each rank looks like on its own, where histories merge.
     pub(crate) fn merged_local_hashes(&self, machine: &Machine) -> Vec<u128> {
         let (everybody, of_ranks) = self.known(machine);
-        let asked = Identity::asked(machine, &everybody, |to| self.identify(machine, &of_ranks, to));
+        let asked = StateIdentity::asked(machine, &everybody, |to| self.identify(machine, &of_ranks, to));
         let per_rank = machine.config.actors_per_rank;
         let ranks = (0..).map(Rank).zip(&of_ranks);
         ranks
             .map(|(rank, own)| {
                 let actors = rank.0 * per_rank..(rank.0 + 1) * per_rank;
-                Identity::alone(machine, &everybody, (&asked, actors), |to| self.identify_rank(rank, own, to))
+                StateIdentity::alone(machine, &everybody, (&asked, actors), |to| {
+                    self.identify_rank(rank, own, to)
+                })
             })
             .collect()
     }

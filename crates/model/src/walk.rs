@@ -32,7 +32,7 @@ use crate::term::{Content, Term, Terms};
 macro_rules! walk {
     (struct $name:ident { $($field:ident: $identity:tt $numbers:ident),* $(,)? }) => {
         impl $crate::identity::Identify for $name {
-            fn identify(&self, to: &mut $crate::identity::Identity<'_>) {
+            fn identify(&self, to: &mut $crate::identity::StateIdentity<'_>) {
                 let Self { $($field),* } = self;
                 let _ = &to;
                 $(walk!(@identify $identity $field to);)*
@@ -70,7 +70,7 @@ macro_rules! walk {
         $({ $($field:ident: $identity:tt $numbers:ident),* })?
     ),* $(,)? }) => {
         impl $crate::identity::Identify for $name {
-            fn identify(&self, to: &mut $crate::identity::Identity<'_>) {
+            fn identify(&self, to: &mut $crate::identity::StateIdentity<'_>) {
                 std::hash::Hash::hash(&std::mem::discriminant(self), to);
                 match self { $(
                     Self::$variant $(( $($item),* ))? $({ $($field),* })? => {

@@ -931,7 +931,8 @@ impl RepeatedWalk {
             Some(Interruption::Remember(more)) => {
                 let mut remembered = self.config.remembered.as_deref().cloned().unwrap_or_default();
                 remembered.extend(&more);
-                self.config.remembered = Some(Arc::new(remembered));
+                self.bounds.merge_from = u64::MAX;
+                self.config.remembered = (!remembered.gives_up).then(|| Arc::new(remembered));
             }
         }
         if let Some(time) = self.bounds.time

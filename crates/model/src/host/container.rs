@@ -6,10 +6,10 @@ use crate::host::value::{Modelled, Objects, Value};
 use crate::id::Token;
 
 /// The entries of a map, in the order of insertion: key and value.
-pub type Entries<O> = Vec<Entry<O>>;
+pub type Entries<O> = Vec<MapEntry<O>>;
 
 /// A key of a map, and the value under it.
-pub type Entry<O> = (Value<O>, Value<O>);
+pub type MapEntry<O> = (Value<O>, Value<O>);
 
 /// The maps and lists of a rank, by name. Each exists from its first use by an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -48,7 +48,7 @@ fn known<V>(table: &[(Token, V)], name: Token) -> Option<&V> {
 
 impl<O: Objects> Containers<O> {
     /// All maps, each with its entries in the order of insertion.
-    pub fn maps(&self) -> impl Iterator<Item = (Token, &[Entry<O>])> {
+    pub fn maps(&self) -> impl Iterator<Item = (Token, &[MapEntry<O>])> {
         self.maps.iter().map(|(name, entries)| (*name, entries.as_slice()))
     }
 
@@ -59,7 +59,7 @@ impl<O: Objects> Containers<O> {
 
     /// The entries of a map, in the order of insertion.
     #[must_use]
-    pub fn entries(&self, map: Token) -> &[Entry<O>] {
+    pub fn entries(&self, map: Token) -> &[MapEntry<O>] {
         known(&self.maps, map).map_or(&[], Vec::as_slice)
     }
 

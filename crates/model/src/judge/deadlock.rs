@@ -165,10 +165,12 @@ impl Machine {
             let first = component
                 .iter()
                 // What it is about comes before who: the name of a deadlock does not depend on the ranks' numbers.
+                // How large a past is, is history.
                 .min_by_key(|n| {
                     let node = &nodes[**n];
                     let about = node.about.map(|about| self.order_of(about));
-                    (about.is_none(), node.rule, about, node.past(state), node.op)
+                    let past = self.config.remembered.is_none().then(|| node.past(state));
+                    (about.is_none(), node.rule, past, about, node.op)
                 })
                 .expect("a component has nodes");
             self.report_deadlock(state, &nodes, &component, *first);

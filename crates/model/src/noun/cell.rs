@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 
 use crate::clock::Clock;
 use crate::host::value::Value;
-use crate::identity::{Identify, Identity};
+use crate::identity::{Identify, StateIdentity};
 use crate::judge::finding::OpRef;
 use crate::walk::{Renumber, Renumbering};
 
@@ -55,7 +55,7 @@ impl<V: Word> Hash for Cell<V> {
 }
 
 impl<V: Word> Identify for Cell<V> {
-    fn identify(&self, to: &mut Identity<'_>) {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
         let Self { writes } = self;
         // Nobody is ordered after anything before the last write that everybody knows.
         let known = |write: &WordWrite<V>| to.is_known(write.by.actor(), write.by.epoch());

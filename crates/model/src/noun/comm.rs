@@ -12,7 +12,7 @@ use crate::clock::{Actor, Clock};
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::identity::identify_as_hashed;
-use crate::identity::{Identify, Identity};
+use crate::identity::{Identify, StateIdentity};
 use crate::judge::deadlock::Awaits;
 use crate::machine::{ConcurrentCalls, Kind};
 use crate::noun::pool::Plan;
@@ -440,7 +440,7 @@ pub(crate) struct CommCalls {
 walk!(apart struct CommCalls { rows: hashed moved });
 
 impl Identify for CommCalls {
-    fn identify(&self, to: &mut Identity<'_>) {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
         let Self { rows } = self;
         let unknown: Vec<&CalledBy> =
             rows.iter().filter(|call| !to.is_known_here(call.actor, call.epoch)).collect();

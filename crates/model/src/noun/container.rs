@@ -8,7 +8,7 @@
 use crate::cx::Cx;
 use crate::cx::Here;
 use crate::describe::{Describe, Description};
-use crate::identity::{Identify, Identity};
+use crate::identity::{Identify, StateIdentity};
 use crate::machine::Kind;
 use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
@@ -261,7 +261,7 @@ pub(crate) struct Kept {
 walk!(apart struct Kept { containers: hashed fixed, hash_order: hashed fixed });
 
 impl Identify for Kept {
-    fn identify(&self, to: &mut Identity<'_>) {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
         let Self { containers, hash_order } = self;
         hash_order.identify(to);
         // What nobody ever looks into may hold anything.

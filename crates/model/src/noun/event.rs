@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::id::{ThreadStart, Token};
-use crate::identity::{Identify, Identity};
+use crate::identity::{Identify, StateIdentity};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Kind, Mode};
 use crate::noun::graph::{CAPTURED_EVENT, INVALID_VALUE};
@@ -38,12 +38,12 @@ struct Event {
     /// The last record, if it was captured: it stands in a graph, and the event for nothing that anybody can wait for.
     captured: Option<OpRef>,
     /// Where the last record was made that was not captured, by which thread, and after how many answers.
-    recorded: Option<Recorded>,
+    recorded: Option<LastRecord>,
 }
 
 /// When an event was recorded, as the thread counts that did it.
 #[derive(Debug, Clone, Copy)]
-struct Recorded {
+struct LastRecord {
     loc: LocId,
     by: ThreadStart,
     answers: u32,
@@ -57,13 +57,13 @@ walk!(apart struct Event {
 });
 
 impl Identify for Event {
-    fn identify(&self, to: &mut Identity<'_>) {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
         let Self { generation, complete, captured, recorded } = self;
         generation.identify(to);
         captured.identify(to);
         complete.identify(to);
-        recorded.map(|Recorded { loc, by, answers: _ }| (loc, by)).identify(to);
-        let polled = recorded.is_none_or(|Recorded { loc, by, answers }| {
+        recorded.map(|LastRecord { loc, by, answers: _ }| (loc, by)).identify(to);
+        let polled = recorded.is_none_or(|LastRecord { loc, by, answers }| {
             to.remembered.keeps_record(loc, to.answers_of(by).saturating_sub(answers))
         });
         if polled {
@@ -95,7 +95,7 @@ impl RankState {
     }
 
     /// When an event was recorded last, if a thread of the rank did it.
-    fn recorded(&self, event: Token) -> Option<Recorded> {
+    fn recorded(&self, event: Token) -> Option<LastRecord> {
         Events::of(self).rows.get(&event).and_then(|event| event.recorded)
     }
 
@@ -177,7 +177,7 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         }
-        let recorded = Recorded { loc: op.loc, by: self.this().start(), answers: self.this().asked() };
+        let recorded = LastRecord { loc: op.loc, by: self.this().start(), answers: self.this().asked() };
         let nth = self.me_mut().records(event);
         event_mut(self.me_mut(), event).recorded = Some(recorded);
         let work = Work::Record(event, nth);
@@ -258,7 +258,7 @@ impl<'a> Here<'a> {
         if nth == 0 {
             return Ok(Some(clock.clone()));
         }
-        if let Some(Recorded { loc, by, answers }) = r.recorded(event) {
+        if let Some(LastRecord { loc, by, answers }) = r.recorded(event) {
             let own = self.this().start() == by;
             self.m.poll_record(loc, if own { self.this().asked() - answers } else { u32::MAX });
         }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use crate::clock::{Actor, Clock};
 use crate::host::value::{Buffer, MappingId, MemoryId, Value};
-use crate::identity::{Identify, Identity};
+use crate::identity::{Identify, StateIdentity};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::order::dependence::{Access, Object};
@@ -124,7 +124,7 @@ pub(crate) struct Moment {
 walk!(apart struct Moment { actor: hashed moved, epoch: hashed fixed, op: hashed moved });
 
 impl Identify for Moment {
-    fn identify(&self, to: &mut Identity<'_>) {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
         let Self { actor, epoch, op } = self;
         op.identify(to);
         let known = to.is_known(*actor, *epoch);

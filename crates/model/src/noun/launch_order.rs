@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::clock::{Actor, Clock};
 use crate::host::value::CommId;
-use crate::identity::{Identify, Identity};
+use crate::identity::{Identify, StateIdentity};
 use crate::judge::finding::OpRef;
 use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
@@ -110,7 +110,7 @@ walk!(apart struct Ran {
 });
 
 impl Identify for Ran {
-    fn identify(&self, to: &mut Identity<'_>) {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
         let Self { rank, issue, called, began, op } = self;
         rank.identify(to);
         issue.hash(to);
@@ -367,7 +367,7 @@ impl Machine {
     }
 
     /// What ran, as far as something that is still to run may clash with it: a launch that was made before and waits.
-    pub(crate) fn identify_executed(&self, state: &State, to: &mut Identity<'_>) {
+    pub(crate) fn identify_executed(&self, state: &State, to: &mut StateIdentity<'_>) {
         if !self.several_comms() {
             return;
         }

@@ -10,7 +10,7 @@ use std::hash::Hash;
 
 use crate::clock::{Actor, Clock};
 use crate::id::Token;
-use crate::identity::{Identify, Identity};
+use crate::identity::{Identify, StateIdentity};
 use crate::state::{RankState, State, Table};
 use crate::walk::walk;
 
@@ -148,7 +148,7 @@ pub(crate) struct Touches {
 walk!(apart struct Touches { rows: hashed moved });
 
 impl Identify for Touches {
-    fn identify(&self, to: &mut Identity<'_>) {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
         for (object, rows) in &self.rows {
             // Of what is known to be contended nothing is found any more.
             if to.machine.config.contended.contains(object) && !object.is_shared() {

@@ -11,7 +11,7 @@ use super::kind::{CollectiveKind, Root};
 use super::run::Member;
 use crate::host::value::{Buffer, CommId, Owner};
 use crate::id::Token;
-use crate::identity::{Identify, Identity, identify_as_hashed};
+use crate::identity::{Identify, StateIdentity, identify_as_hashed};
 use crate::judge::finding::OpRef;
 use crate::machine::Machine;
 use crate::noun::collective::Launch;
@@ -78,7 +78,7 @@ pub(crate) struct DifferentOperands {
 walk!(apart struct DifferentOperands { rows: derived moved });
 
 impl Identify for DifferentOperands {
-    fn identify(&self, to: &mut Identity<'_>) {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
         to.unordered(&self.rows, |row, to| row.identify(to));
     }
 }

@@ -10,7 +10,7 @@ use crate::clock::Actor;
 use crate::host::value::{AddressId, BlockId, Buffer, MemoryId};
 use crate::id::Token;
 use crate::identity::identify_as_hashed;
-use crate::identity::{Identify, Identity};
+use crate::identity::{Identify, StateIdentity};
 use crate::judge::finding::OpRef;
 use crate::noun::ipc::Moment;
 use crate::order::dependence::Access;
@@ -66,7 +66,7 @@ walk!(apart struct Memory {
 });
 
 impl Identify for Memory {
-    fn identify(&self, to: &mut Identity<'_>) {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
         let Self { kind, buffer, released, pieces, accesses } = self;
         kind.identify(to);
         buffer.identify(to);

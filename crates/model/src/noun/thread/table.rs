@@ -7,10 +7,10 @@ use std::sync::Arc;
 use crate::clock::Clock;
 use crate::host::value::Value;
 use crate::id::{ThreadStart, Token, fingerprint};
-use crate::identity::{Identify, Identity};
+use crate::identity::{Identify, StateIdentity};
 use crate::noun::group::Group;
 use crate::noun::rendezvous::Rendezvous;
-use crate::position::Place;
+use crate::position::ProgramPlace;
 use crate::program::{Answer, Block, Question, Statement, Terminator};
 use crate::rank::LocId;
 use crate::state::{RankState, Table};
@@ -83,7 +83,7 @@ pub struct ThreadState {
     pub(super) answers: Arc<Vec<Answer>>,
     pub(super) block: Arc<Block>,
     /// The same place, told by what is left to run, where histories merge.
-    pub(super) place: Option<Arc<Place>>,
+    pub(super) place: Option<Arc<ProgramPlace>>,
     /// Next operation of the block.
     pub(super) next: u32,
     /// Operations and questions done so far.
@@ -124,14 +124,14 @@ pub(crate) struct Threads {
 walk!(apart struct Threads { rows: hashed moved });
 
 impl Identify for Threads {
-    fn identify(&self, to: &mut Identity<'_>) {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
         self.rows.len().hash(to);
         self.rows.iter().for_each(|thread| thread.identify(to));
     }
 }
 
 impl Identify for ThreadState {
-    fn identify(&self, to: &mut Identity<'_>) {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
         let Self { start, answers: _, block: _, place, next, index: _, slots, chosen, status, group, clock } =
             self;
         (start, status, chosen).hash(to);

@@ -5,7 +5,7 @@ use std::hash::Hash;
 
 use crate::clock::{Actor, Clock};
 use crate::host::value::{Buffer, Value};
-use crate::identity::{Identify, Identity};
+use crate::identity::{Identify, StateIdentity};
 use crate::judge::finding::OpRef;
 use crate::noun::window::WindowFlags;
 use crate::walk::walk;
@@ -36,7 +36,7 @@ walk!(apart struct Window {
 });
 
 impl Identify for Window {
-    fn identify(&self, to: &mut Identity<'_>) {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
         let Self { nth, buffer, flags, live, dangling, op, uses } = self;
         (nth, buffer, flags, live, dangling).hash(to);
         op.identify(to);
