@@ -1,7 +1,7 @@
 //! What is remembered of a history where histories merge. It is found, not guessed: at first nothing is, and whoever
 //! asks for something that was forgotten has the search start again with it remembered.
 //!
-//! Not here: what else tells states apart ([`crate::identity`]).
+//! Not here: what else tells states apart (`identity`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
