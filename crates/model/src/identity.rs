@@ -29,6 +29,13 @@ pub(crate) trait Identify {
 #[derive(Debug, Default)]
 pub(crate) struct AskedAbout(BTreeMap<Actor, BTreeSet<u32>>);
 
+impl AskedAbout {
+    /// How many of an actor's there are up to a count.
+    fn up_to(&self, actor: Actor, epoch: u32) -> usize {
+        self.0.get(&actor).map_or(0, |epochs| epochs.range(..=epoch).count())
+    }
+}
+
 /// What an identity is made for.
 #[derive(Debug)]
 enum IdentityPart<'a> {
@@ -42,7 +49,7 @@ enum IdentityPart<'a> {
 
 /// How far everybody knows each actor who may still do something: nobody asks about what lies before.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct KnownToAll(Option<Vec<u32>>);
+pub(crate) struct KnownToAll(Option<Arc<Vec<u32>>>);
 
 impl KnownToAll {
     /// Of so many actors, also what this clock does not know may be asked about.
@@ -50,12 +57,12 @@ impl KnownToAll {
         let actors = (0..u32::try_from(actors).expect("few actors")).map(Actor);
         match &mut self.0 {
             Some(known) => {
-                known
+                Arc::make_mut(known)
                     .iter_mut()
                     .zip(actors)
                     .for_each(|(known, actor)| *known = (*known).min(clock.knows(actor)));
             }
-            None => self.0 = Some(actors.map(|actor| clock.knows(actor)).collect()),
+            None => self.0 = Some(Arc::new(actors.map(|actor| clock.knows(actor)).collect())),
         }
     }
 
@@ -175,13 +182,11 @@ impl<'a> StateIdentity<'a> {
                 }
             }
             IdentityPart::Whole(asked) => {
-                let nth = asked.0.get(&actor).map_or(0, |epochs| epochs.range(..=epoch).count());
-                (actor, nth, epoch > 0).hash(&mut self.hasher);
+                (actor, asked.up_to(actor, epoch), epoch > 0).hash(&mut self.hasher);
             }
             IdentityPart::Alone(asked, own) => {
                 if own.contains(&actor.0) {
-                    let nth = asked.0.get(&actor).map_or(0, |epochs| epochs.range(..=epoch).count());
-                    (actor.0 - own.start, nth, epoch > 0).hash(&mut self.hasher);
+                    (actor.0 - own.start, asked.up_to(actor, epoch), epoch > 0).hash(&mut self.hasher);
                 }
             }
         }

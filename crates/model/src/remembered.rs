@@ -83,21 +83,26 @@ impl RememberedPast {
 
     /// Whether a result matters, or may, after so many further questions.
     pub(crate) fn keeps_result(&self, loc: LocId, age: u32) -> bool {
-        self.results.get(&loc).is_some_and(|life| age <= *life)
+        lives(&self.results, loc, age)
     }
 
     /// Whether an answer does.
     pub(crate) fn keeps_answer(&self, loc: LocId, age: u32) -> bool {
-        self.answers.get(&loc).is_some_and(|life| age <= *life)
+        lives(&self.answers, loc, age)
     }
 
     /// Whether somebody may look whether an event is complete.
     pub(crate) fn keeps_record(&self, loc: LocId, age: u32) -> bool {
-        self.records.get(&loc).is_some_and(|life| age <= *life)
+        lives(&self.records, loc, age)
     }
 
     /// Whether somebody looks into a list or a map.
     pub(crate) fn reads(&self, object: Object) -> bool {
         self.reads_all || self.read.contains(&object)
     }
+}
+
+/// Whether what was made at a place matters after so many further questions.
+fn lives(lives: &BTreeMap<LocId, u32>, loc: LocId, age: u32) -> bool {
+    lives.get(&loc).is_some_and(|life| age <= *life)
 }

@@ -58,7 +58,7 @@ impl Costs {
 }
 
 /// What a rank has executed of that which a verdict is about. It follows from the answers that its threads were given and
-/// from the values that were chosen for it, so it tells no states apart.
+/// from the values that were chosen for it, so it tells no states apart where these are told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Executed {
     /// Collectives, each replay of a captured one too.

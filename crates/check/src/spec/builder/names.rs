@@ -26,7 +26,6 @@ pub struct Words {
 }
 
 /// Locations are numbered in order of first use: what a state is does not depend on them.
-
 #[derive(Debug, Default)]
 struct Locs {
     by_loc: FxHashMap<Loc, LocId>,
