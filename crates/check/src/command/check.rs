@@ -64,7 +64,8 @@ pub(super) struct CheckArguments {
     /// Give up on a run beyond this many operations (2,000,000,000 if not given).
     #[arg(long)]
     max_steps: Option<u64>,
-    /// Merge histories that lead to one future from this many states on (1,000 if not given).
+    /// Merge histories that lead to one future from this many states on, or 100 times as many operations (1,000 if not
+    /// given).
     #[arg(long, value_name = "STATES", conflicts_with = "naive")]
     merge_from: Option<u64>,
     /// Give up on an exploration after this many seconds.

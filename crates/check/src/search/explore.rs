@@ -63,7 +63,8 @@ pub struct Bounds {
     pub time: Option<Duration>,
     /// Operations of one run between two choices.
     pub steps: u64,
-    /// From how many states on histories merge that lead to one future; until then each is told apart.
+    /// From how many states on histories merge that lead to one future; until then each is told apart. They merge earlier
+    /// where runs are long: from 100 times as many operations on, if a thirtieth of the states is reached.
     pub merge_from: u64,
     /// Bytes that the process may hold. Of several searches in one process, the largest gives up.
     pub memory: Option<u64>,
@@ -82,6 +83,14 @@ impl Default for Bounds {
             memory: memory::share(),
             stop: StopRequest::default(),
         }
+    }
+}
+
+impl Bounds {
+    /// Whether histories merge in a search of so many states and operations.
+    fn merges(&self, states: u64, operations: u64) -> bool {
+        states > self.merge_from
+            || (states > self.merge_from / 30 && operations > self.merge_from.saturating_mul(100))
     }
 }
 
@@ -309,8 +318,9 @@ impl CompleteRuns {
         self.cut.store(true, Ordering::Relaxed);
     }
 
-    /// Counts a state; returns whether the exploration may go on from it.
-    fn count(&self, choices: u32) -> bool {
+    /// Counts a state, before which so many operations were executed in all; returns whether the exploration may go on from
+    /// it.
+    fn count(&self, choices: u32, operations: u64) -> bool {
         if self.cut.load(Ordering::Relaxed) {
             return false;
         }
@@ -319,7 +329,7 @@ impl CompleteRuns {
             return false;
         }
         let states = self.states.fetch_add(1, Ordering::Relaxed) + 1;
-        if states > self.bounds.merge_from {
+        if self.bounds.merges(states, operations) {
             self.many.store(true, Ordering::Relaxed);
             self.cut.store(true, Ordering::Relaxed);
             return false;
@@ -351,7 +361,7 @@ impl CompleteRuns {
 
     /// Whether an exploration may go on from a state to which so many choices led.
     fn goes_on(&self, machine: &Machine, choices: u32) -> bool {
-        !machine.interrupted() && self.count(choices)
+        !machine.interrupted() && self.count(choices, machine.steps_total())
     }
 
     /// Whether the process holds more than it may, and no other search has more states.
@@ -696,7 +706,7 @@ impl Model for Reduced {
     }
 
     fn next_state(&self, settled: &Settled, choice: Choice) -> Option<Settled> {
-        if self.machine.interrupted() {
+        if self.machine.interrupted() || self.misnumbered() {
             return None;
         }
         let mut agreed = Arc::clone(&settled.agreed);
@@ -917,7 +927,10 @@ impl RepeatedWalk {
     pub(super) fn is_over(&mut self, machine: &Machine, misnumbered: bool) -> Result<bool, SourceError> {
         match machine.interruption() {
             None if misnumbered => {}
-            None if self.runs.many.load(Ordering::Relaxed) => {
+            // What several threads do at the same time is counted when the walk is over.
+            None if self.runs.many.load(Ordering::Relaxed)
+                || self.bounds.merges(self.runs.states.load(Ordering::Relaxed), machine.steps_total()) =>
+            {
                 self.config.remembered = Some(Arc::default());
             }
             None => return Ok(true),
