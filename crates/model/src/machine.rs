@@ -134,6 +134,9 @@ pub struct Config {
     pub contended: BTreeSet<Object>,
     /// What is remembered of histories, which merge where nothing else tells them apart; none if all are told apart.
     pub remembered: Option<Arc<RememberedPast>>,
+    /// Whether what matters of histories is only looked for, in one run: nothing merges, and nobody has the search start
+    /// again for what was forgotten ([`Machine::learned`]).
+    pub scouts: bool,
     /// Kinds declared to commute although they do not: only for testing the tests.
     pub declared_commuting: BTreeSet<ObjectKind>,
     /// Kinds declared to be a rank's own although ranks share them: only for testing the tests.
@@ -173,6 +176,7 @@ impl Config {
             explain: Explain::No,
             contended: BTreeSet::new(),
             remembered: None,
+            scouts: false,
             declared_commuting: BTreeSet::new(),
             declared_own: BTreeSet::new(),
             declared_forgotten: BTreeSet::new(),
@@ -372,6 +376,12 @@ impl Machine {
             return Some(Interruption::Remember(remembered.clone()));
         }
         Some(Interruption::Contended(pending.contended.clone()))
+    }
+
+    /// What was asked for that was forgotten, where nothing but that is looked for.
+    #[must_use]
+    pub fn learned(&self) -> RememberedPast {
+        locked(&self.pending).remembered.clone().unwrap_or_default()
     }
 
     /// Whether nobody specifies what follows some operation of the run.

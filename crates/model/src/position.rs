@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 
 use crate::describe::{Describe, Naming, description, uses};
 use crate::id::{ContentHasher, ThreadStart, Token};
-use crate::machine::{Machine, locked};
+use crate::machine::{Machine, Pending, locked};
 use crate::order::dependence::Object;
 use crate::program::{Answer, Block, Question, Slot, Symmetry, Terminator};
 use crate::rank::{LocId, Rank};
@@ -201,8 +201,14 @@ enum EnteredPlace {
 impl Machine {
     /// Something that was forgotten matters: the search starts again and remembers it.
     fn begin_again(&self, what: Forgotten, more: impl FnOnce(&mut RememberedPast)) {
-        if !self.config.declared_forgotten.contains(&what) {
-            self.interrupt(|pending| more(pending.remembered.get_or_insert_with(RememberedPast::default)));
+        if self.config.declared_forgotten.contains(&what) {
+            return;
+        }
+        let more = |pending: &mut Pending| more(pending.remembered.get_or_insert_default());
+        if self.config.scouts {
+            more(&mut locked(&self.pending));
+        } else {
+            self.interrupt(more);
         }
     }
 
@@ -253,7 +259,7 @@ impl Machine {
         let remembered = self.config.remembered.as_deref()?;
         let distinct = self.source.symmetry() == Symmetry::Distinct;
         let mut places = locked(&self.places);
-        if *places.distinct.get_or_insert(distinct) != distinct {
+        if *places.distinct.get_or_insert(distinct) != distinct && !self.config.scouts {
             drop(places);
             self.interrupt(|pending| pending.remembered = Some(RememberedPast::default()));
             return None;
@@ -265,9 +271,7 @@ impl Machine {
             EnteredPlace::There(place) => Some(place),
             EnteredPlace::Nothing => None,
             EnteredPlace::Remember(more) => {
-                self.interrupt(|pending| {
-                    pending.remembered.get_or_insert_with(RememberedPast::default).extend(&more);
-                });
+                self.interrupt(|pending| pending.remembered.get_or_insert_default().extend(&more));
                 None
             }
         }
@@ -286,10 +290,18 @@ impl Machine {
             },
         };
         let Ok(block) = self.source.block(*rank, *start, answers) else { return EnteredPlace::Nothing };
-        let place = match self.new_place(&key, block, before.as_deref(), remembered) {
-            Ok(place) => Arc::new(place),
-            Err(more) => return EnteredPlace::Remember(more),
-        };
+        let (place, more) = self.new_place(&key, block, before.as_deref(), remembered);
+        let place = Arc::new(place);
+        if more != RememberedPast::default() {
+            if !self.config.scouts {
+                return EnteredPlace::Remember(Box::new(more));
+            }
+            locked(&self.pending).remembered.get_or_insert_default().extend(&more);
+        }
+        if self.config.scouts {
+            places.known.insert(key, Arc::clone(&place));
+            return EnteredPlace::There(place);
+        }
         if places.known.len() == PLACES {
             return EnteredPlace::Remember(Box::new(RememberedPast {
                 gives_up: true,
@@ -386,7 +398,7 @@ impl Machine {
         block: Arc<Block>,
         before: Option<&ProgramPlace>,
         remembered: &RememberedPast,
-    ) -> Result<ProgramPlace, Box<RememberedPast>> {
+    ) -> (ProgramPlace, RememberedPast) {
         let (mut given, mut produced) = match before {
             Some(before) => (before.given.clone(), before.produced.clone()),
             None => (Vec::new(), Vec::new()),
@@ -413,13 +425,13 @@ impl Machine {
         let (rank, start) = (*rank, *start);
         let rests = Mutex::default();
         let mut place = ProgramPlace { rank, start, block, given, produced, produced_before, end: 0, rests };
-        self.used_in(&place, remembered)?;
+        let more = self.used_in(&place, remembered);
         place.end = place.end_of(self, remembered);
-        Ok(place)
+        (place, more)
     }
 
-    /// Checks that all results are remembered that a block uses.
-    fn used_in(&self, place: &ProgramPlace, remembered: &RememberedPast) -> Result<(), Box<RememberedPast>> {
+    /// Results that a block uses and that are not remembered.
+    fn used_in(&self, place: &ProgramPlace, remembered: &RememberedPast) -> RememberedPast {
         let names = crate::describe::NamesOf::new(&*self.source);
         let mut more = RememberedPast::default();
         let question: Option<&Question> = match &place.block.terminator {
@@ -443,8 +455,10 @@ impl Machine {
                 }
             }
         }
-        let declared = self.config.declared_forgotten.contains(&Forgotten::Results);
-        if declared || more == RememberedPast::default() { Ok(()) } else { Err(Box::new(more)) }
+        if self.config.declared_forgotten.contains(&Forgotten::Results) {
+            return RememberedPast::default();
+        }
+        more
     }
 }
 

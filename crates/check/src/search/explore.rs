@@ -674,7 +674,8 @@ impl Reduced {
             self.renumbered.store(true, Ordering::Relaxed);
             self.machine.canonicalize(&mut state);
         }
-        let fingerprint = if self.machine.config.remembered.is_some() && !self.machine.interrupted() {
+        let merges = self.machine.config.remembered.is_some() && !self.machine.config.scouts;
+        let fingerprint = if merges && !self.machine.interrupted() {
             state.merged_fingerprint(&self.machine)
         } else {
             state.seal();
@@ -756,6 +757,9 @@ impl<S: ExploredState> Visitor<S> for Visit<'_> {
 
     fn end(&self, at: StateId, explored: &S) {
         self.runs.complete(self.machine, at, explored.as_ref());
+        if self.machine.config.scouts {
+            self.runs.cut.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -931,7 +935,13 @@ impl RepeatedWalk {
             None if self.runs.many.load(Ordering::Relaxed)
                 || self.bounds.merges(self.runs.states.load(Ordering::Relaxed), machine.steps_total()) =>
             {
+                // One run shows most of what matters: otherwise each thing would have a search start again.
                 self.config.remembered = Some(Arc::default());
+                self.config.scouts = true;
+            }
+            None if self.config.scouts => {
+                self.config.remembered = Some(Arc::new(machine.learned()));
+                self.config.scouts = false;
             }
             None => return Ok(true),
             Some(Interruption::Source(error)) => return Err(error),
