@@ -155,7 +155,8 @@ fn what_is_not_run_is_told_and_why() {
 /// Machines of two and of eight GPUs deal the same programs to the same shards, and each program to one.
 #[test]
 fn shards_are_the_same_on_every_machine() {
-    let specs = windows();
+    let pool = Path::new("specs/systems/sglang-20153-shared-pool/fifo.star");
+    let specs = [windows(), vec![spec::load(pool).expect("the spec is good")]].concat();
     let titles = |ranks_at_most: u32, shard: Shard| {
         let plan = plan(&specs, &Selection { shard, ..wanted("", ranks_at_most) });
         let titles: Vec<String> = plan.items.iter().map(PlannedRun::title).collect();

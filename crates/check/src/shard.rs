@@ -74,7 +74,9 @@ pub enum NoShard {
     #[error("shards are counted from 1, so the first is 1/{0}; where an index begins with 0, add 1")]
     Zero(u32),
     /// There are fewer.
-    #[error("the last shard of {of} is {of}/{of}, and {number} is more")]
+    #[error(
+        "the last of {of} shards is {of}/{of}; give a number from 1 to {of} before the stroke, not {number}"
+    )]
     TooHigh {
         /// The number that was given.
         number: u32,
@@ -131,7 +133,7 @@ mod tests {
         assert_eq!(told("3/16").map(|shard| shard.to_string()).as_deref(), Ok("3/16"));
         for (text, remedy) in [
             ("0/3", "the first is 1/3"),
-            ("4/3", "the last shard of 3 is 3/3"),
+            ("4/3", "the last of 3 shards is 3/3"),
             ("1/0", "give how many machines"),
             ("0/0", "give how many machines"),
             ("x/3", "3/16"),

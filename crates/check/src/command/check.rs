@@ -289,14 +289,17 @@ impl CheckArguments {
         {
             return output::usage(error);
         }
-        let (results, not_checked) = self.results(&own, &options, &stop);
-        let interrupted = stop.asked().then_some(not_checked);
-        let lost = self.write_traces(results.values());
-        let finished = interrupted.is_none() && lost == 0;
         let file = self.shard_out.as_ref().map(|path| {
             let identities = cases.iter().map(Case::identity);
             ShardFile::new(path, shard, identities, self.shard_options())
         });
+        if let Some(Err(error)) = file.as_ref().map(ShardFile::prepare) {
+            return output::usage(error);
+        }
+        let (results, not_checked) = self.results(&own, &options, &stop);
+        let interrupted = stop.asked().then_some(not_checked);
+        let lost = self.write_traces(results.values());
+        let finished = interrupted.is_none() && lost == 0;
         let written = file.map(|file| match finished {
             true => file.write(&results, &self.repo),
             false => Err(file.not_written()),

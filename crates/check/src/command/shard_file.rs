@@ -134,9 +134,9 @@ pub(super) enum ShardFileError {
 /// Why a file of a shard was not written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotWritten {
-    #[error("cannot write {}, so shard {shard} has to be checked again: {cause}", .path.display())]
+    #[error("cannot write {} (--shard-out): {cause}; check shard {shard} again with a file that can be written", .path.display())]
     File { path: PathBuf, shard: Shard, cause: std::io::Error },
-    #[error("{} is not written, because shard {shard} is not complete; check it again", .path.display())]
+    #[error("{} is not written, because not all of shard {shard} was done; check it again", .path.display())]
     Incomplete { path: PathBuf, shard: Shard },
 }
 
@@ -200,17 +200,41 @@ impl ShardFile {
             line(&mut text, &case);
         }
         line(&mut text, &LastLine { lines: results.len() });
-        let mut partial = self.path.clone().into_os_string();
-        partial.push(".partial");
-        let folder = self.path.parent().unwrap_or(Path::new(""));
-        let made = if folder.as_os_str().is_empty() { Ok(()) } else { fs::create_dir_all(folder) };
-        made.and_then(|()| fs::write(&partial, text)).and_then(|()| fs::rename(&partial, &self.path)).map_err(
-            |cause| {
-                // What is half written helps nobody; if it cannot be removed either, the first error says more.
-                let _ = fs::remove_file(&partial);
-                NotWritten::File { path: self.path.clone(), shard: self.shard, cause }
-            },
-        )
+        let partial = self.partial();
+        fs::write(&partial, text).and_then(|()| fs::rename(&partial, &self.path)).map_err(|cause| {
+            // What is half written helps nobody; if it cannot be removed either, the first error says more.
+            let _ = fs::remove_file(&partial);
+            self.cannot(cause)
+        })
+    }
+
+    /// Makes the folder of the file, tries whether it can be written to, and removes what an earlier run left: if this one is
+    /// killed, nobody takes that for its report.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(super) fn prepare(&self) -> Result<(), NotWritten> {
+        let partial = self.partial();
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        folder
+            .map_or(Ok(()), fs::create_dir_all)
+            .and_then(|()| fs::write(&partial, ""))
+            .and_then(|()| fs::remove_file(&partial))
+            .and_then(|()| match fs::remove_file(&self.path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+                Ok(()) | Err(_) => Ok(()),
+            })
+            .map_err(|cause| self.cannot(cause))
+    }
+
+    fn partial(&self) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(".partial");
+        name.into()
+    }
+
+    fn cannot(&self, cause: std::io::Error) -> NotWritten {
+        NotWritten::File { path: self.path.clone(), shard: self.shard, cause }
     }
 
     /// Returns why nothing is written for a shard of which a part is missing.
