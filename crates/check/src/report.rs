@@ -13,7 +13,7 @@ mod text;
 pub(crate) use json::check_entries;
 #[cfg(feature = "cli")]
 pub(crate) use json::costs;
-pub use json::{Entry, JsonReport, MissingShard, NotChecked, SCHEMA_VERSION, ShardOfReport, json};
+pub use json::{JsonEntry, JsonReport, MissingShard, NotChecked, SCHEMA_VERSION, ShardOfReport, json};
 #[cfg(feature = "cli")]
 pub(crate) use text::ends;
 #[cfg(feature = "cli")]

@@ -14,13 +14,13 @@ use std::str::FromStr;
 /// One of several parts of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shard {
-    /// From 1 on.
+    /// Its number, from 1 on.
     number: u32,
     of: u32,
 }
 
 impl Shard {
-    /// The only part.
+    /// The only shard where there is one machine.
     pub const WHOLE: Self = Self { number: 1, of: 1 };
 
     /// Returns part `number` of `of`, counted from 1; none if there is no such part.
@@ -70,17 +70,17 @@ pub enum NoShard {
     /// There are no shards at all.
     #[error("there are no shards of 0; give how many machines take part: 1/16")]
     OfNone,
-    /// The first is numbered 1.
+    /// The first shard is numbered 1, not 0.
     #[error("shards are counted from 1, so the first is 1/{0}; where an index begins with 0, add 1")]
     Zero(u32),
-    /// There are fewer.
+    /// There are fewer shards than that.
     #[error(
         "the last of {of} shards is {of}/{of}; give a number from 1 to {of} before the stroke, not {number}"
     )]
     TooHigh {
-        /// The number that was given.
+        /// The number that was given for it.
         number: u32,
-        /// How many there are.
+        /// How many shards there are.
         of: u32,
     },
 }

@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use super::output;
 use super::progress::interruptible;
-use super::results::{CaseResults, Comparison, Extent, Format, Printing, Reported};
+use super::results::{CaseResults, Format, Printing, ReportExtent, Reported, RunComparison};
 use super::search::{SearchJob, at_least_one, search_each};
 use super::select::CheckSelection;
-use super::shard_file::{Identity, ShardFile, ShardOptions};
+use super::shard_file::{CaseIdentity, ShardFile, ShardOptions};
 use crate::dumps::{holds_dumps, judge_dumps};
 use crate::launches::judge::JudgedJob;
 use crate::logs::{holds_logs, judge_logs};
@@ -150,7 +150,7 @@ struct Given {
 }
 
 /// What is checked by one machine.
-enum Case<'a> {
+enum ShardCase<'a> {
     /// Runs that are judged together.
     Runs(RunCase),
     /// A path that could not be read.
@@ -198,14 +198,14 @@ impl Given {
     }
 }
 
-impl Case<'_> {
-    fn identity(&self) -> Identity {
+impl ShardCase<'_> {
+    fn identity(&self) -> CaseIdentity {
         match self {
             Self::Runs(RunCase { recordings, dumped, logged }) => {
-                Identity::of_files([recordings, dumped, logged].into_iter().flatten())
+                CaseIdentity::of_files([recordings, dumped, logged].into_iter().flatten())
             }
-            Self::Unread(error) => Identity::of_text(&["unread", &error.to_string()]),
-            Self::Check((spec, check)) => Identity::of_text(&[&spec.path, &check.name, &spec.digest]),
+            Self::Unread(error) => CaseIdentity::of_text(&["unread", &error.to_string()]),
+            Self::Check((spec, check)) => CaseIdentity::of_text(&[&spec.path, &check.name, &spec.digest]),
         }
     }
 }
@@ -245,8 +245,8 @@ impl CheckArguments {
             Ok(checks) => checks,
             Err(code) => return code,
         };
-        let runs = given.runs(!self.waive.is_empty()).into_iter().map(Case::Runs);
-        let specs = bad.iter().map(Case::Unread).chain(checks.into_iter().map(Case::Check));
+        let runs = given.runs(!self.waive.is_empty()).into_iter().map(ShardCase::Runs);
+        let specs = bad.iter().map(ShardCase::Unread).chain(checks.into_iter().map(ShardCase::Check));
         self.run_cases(&runs.chain(specs).collect::<Vec<_>>())
     }
 
@@ -272,9 +272,9 @@ impl CheckArguments {
     }
 
     /// Does what is to be done with those of the cases that are wanted here.
-    fn run_cases(&self, cases: &[Case<'_>]) -> u8 {
+    fn run_cases(&self, cases: &[ShardCase<'_>]) -> u8 {
         let shard = self.shard.unwrap_or(Shard::WHOLE);
-        let own: BTreeMap<usize, &Case<'_>> =
+        let own: BTreeMap<usize, &ShardCase<'_>> =
             cases.iter().enumerate().filter(|(position, _)| shard.has(*position)).collect();
         if self.list {
             return self.print_list(&own);
@@ -290,7 +290,7 @@ impl CheckArguments {
             return output::usage(error);
         }
         let file = self.shard_out.as_ref().map(|path| {
-            let identities = cases.iter().map(Case::identity);
+            let identities = cases.iter().map(ShardCase::identity);
             ShardFile::new(path, shard, identities, self.shard_options())
         });
         if let Some(Err(error)) = file.as_ref().map(ShardFile::prepare) {
@@ -305,7 +305,7 @@ impl CheckArguments {
             false => Err(file.not_written()),
         });
         let results: Vec<CaseResults<'_>> = results.into_values().collect();
-        let extent = self.shard.map_or(Extent::Whole, |shard| Extent::Shard(shard, cases.len()));
+        let extent = self.shard.map_or(ReportExtent::Whole, |shard| ReportExtent::Shard(shard, cases.len()));
         let code = Printing {
             format: self.format,
             quiet: self.quiet,
@@ -341,7 +341,7 @@ impl CheckArguments {
     /// checks that nobody came to.
     fn results<'a>(
         &self,
-        cases: &BTreeMap<usize, &Case<'a>>,
+        cases: &BTreeMap<usize, &ShardCase<'a>>,
         options: &Options,
         stop: &StopRequest,
     ) -> (BTreeMap<usize, CaseResults<'a>>, Vec<NotChecked>) {
@@ -349,14 +349,14 @@ impl CheckArguments {
         let (mut positions, mut jobs) = (Vec::new(), Vec::new());
         for (position, case) in cases {
             match case {
-                Case::Runs(runs) => {
+                ShardCase::Runs(runs) => {
                     results.insert(*position, self.judged(runs, stop));
                 }
-                Case::Unread(error) => {
+                ShardCase::Unread(error) => {
                     let bad = vec![SpecError::clone(error)];
                     results.insert(*position, CaseResults { bad, ..CaseResults::default() });
                 }
-                Case::Check(job) => {
+                ShardCase::Check(job) => {
                     positions.push(*position);
                     jobs.push(*job);
                 }
@@ -410,7 +410,7 @@ impl CheckArguments {
         });
         let judged = judged.into_iter().map(|run| Reported::Run(Box::new(run)));
         let jobs = jobs.into_iter().map(|job| Reported::Job(Box::new(job)));
-        let together = together.into_iter().map(Comparison::Made).collect();
+        let together = together.into_iter().map(RunComparison::Made).collect();
         CaseResults { reported: judged.chain(jobs).collect(), together, bad }
     }
 
@@ -449,13 +449,13 @@ impl CheckArguments {
     }
 
     /// Prints the checks among these cases.
-    fn print_list(&self, cases: &BTreeMap<usize, &Case<'_>>) -> u8 {
+    fn print_list(&self, cases: &BTreeMap<usize, &ShardCase<'_>>) -> u8 {
         let (mut code, mut checks) = (0, Vec::new());
         for case in cases.values() {
             match case {
-                Case::Check(job) => checks.push(*job),
-                Case::Unread(error) => code = output::bad(*error),
-                Case::Runs(_) => {}
+                ShardCase::Check(job) => checks.push(*job),
+                ShardCase::Unread(error) => code = output::bad(*error),
+                ShardCase::Runs(_) => {}
             }
         }
         if self.format == Format::Json {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::output;
-use super::results::{CaseResults, Extent, Format, Printing};
+use super::results::{CaseResults, Format, Printing, ReportExtent};
 use super::shard_file::ReadShard;
 use crate::report::MissingShard;
 use crate::shard::Shard;
@@ -23,7 +23,7 @@ pub(super) struct MergeArguments {
     /// The files that `rankcheck check --shard K/N --shard-out FILE` wrote, in any order.
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// How to report.
+    /// How the merged report is printed.
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
 }
@@ -59,7 +59,7 @@ impl MergeArguments {
             selection: &selection,
             // Lines were looked for where the shards were checked.
             repo: ".".as_ref(),
-            extent: if missing.is_empty() { Extent::Whole } else { Extent::Missing(missing) },
+            extent: if missing.is_empty() { ReportExtent::Whole } else { ReportExtent::Missing(missing) },
             interrupted: None,
             lost: 0,
         }

@@ -44,7 +44,7 @@ pub(super) struct CaseResults<'a> {
     /// One for a check or a recording; dumps and logs may be of several jobs.
     pub(super) reported: Vec<Reported<'a>>,
     /// Recordings and dumps that were compared.
-    pub(super) together: Vec<Comparison>,
+    pub(super) together: Vec<RunComparison>,
     /// What could not be read or evaluated.
     pub(super) bad: Vec<SpecError>,
 }
@@ -60,14 +60,14 @@ pub(super) enum Reported<'a> {
 }
 
 /// A recording and dumps that were compared, here or on another machine.
-pub(super) enum Comparison {
+pub(super) enum RunComparison {
     Made(Together),
     Kept(KeptComparison),
 }
 
 /// The kinds of reports, in the order in which they are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) enum Kind {
+pub(super) enum ReportKind {
     #[serde(rename = "check")]
     Check,
     #[serde(rename = "run")]
@@ -79,7 +79,7 @@ pub(super) enum Kind {
 /// All that any format prints of a report, so that another process can print it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct KeptReport {
-    kind: Kind,
+    kind: ReportKind,
     place: String,
     conclusion: Conclusion,
     facts: FilterFacts,
@@ -92,7 +92,7 @@ pub(super) struct KeptReport {
     case: TestCase,
 }
 
-/// The same of a recording and dumps.
+/// All that any format prints of a recording and dumps that were compared.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct KeptComparison {
     differ: bool,
@@ -109,7 +109,7 @@ fn indented(entry: &impl Serialize) -> String {
 }
 
 impl KeptReport {
-    /// What is kept of a report.
+    /// Returns what is kept of a report.
     pub(super) fn of(reported: &Reported<'_>, repo: &Path) -> Self {
         let entries: Vec<String> = match reported {
             Reported::Check(explained, _) => report::check_entries(explained).map(|e| indented(&e)).collect(),
@@ -136,31 +136,31 @@ impl KeptReport {
         let entries = self.json.iter().map(|text| RawValue::from_string(text.clone()));
         let entries = entries.collect::<Result<Vec<_>, _>>()?;
         match self.kind {
-            Kind::Check => report.checks.extend(entries.into_iter().map(report::Entry::Kept)),
-            Kind::Run => report.recordings.extend(entries.into_iter().map(report::Entry::Kept)),
-            Kind::Job => report.jobs.extend(entries.into_iter().map(report::Entry::Kept)),
+            ReportKind::Check => report.checks.extend(entries.into_iter().map(report::JsonEntry::Kept)),
+            ReportKind::Run => report.recordings.extend(entries.into_iter().map(report::JsonEntry::Kept)),
+            ReportKind::Job => report.jobs.extend(entries.into_iter().map(report::JsonEntry::Kept)),
         }
         Ok(())
     }
 }
 
 impl KeptComparison {
-    /// What is kept of a comparison.
-    pub(super) fn of(comparison: &Comparison) -> Self {
+    /// Returns what is kept of a comparison.
+    pub(super) fn of(comparison: &RunComparison) -> Self {
         match comparison {
-            Comparison::Made(together) => Self {
+            RunComparison::Made(together) => Self {
                 differ: comparison.differ(),
                 text: comparison.text(),
                 json: indented(&crate::together::TogetherEntry::from(together)),
             },
-            Comparison::Kept(Self { differ, text, json }) => {
+            RunComparison::Kept(Self { differ, text, json }) => {
                 Self { differ: *differ, text: text.clone(), json: json.clone() }
             }
         }
     }
 }
 
-impl Comparison {
+impl RunComparison {
     fn differ(&self) -> bool {
         match self {
             Self::Made(together) => matches!(together.answer, Some(JointAnswer::Differ(_))),
@@ -177,19 +177,19 @@ impl Comparison {
 
     fn add_to(&self, report: &mut JsonReport) -> Result<(), serde_json::Error> {
         report.together.push(match self {
-            Self::Made(together) => report::Entry::Made(together.into()),
-            Self::Kept(kept) => report::Entry::Kept(RawValue::from_string(kept.json.clone())?),
+            Self::Made(together) => report::JsonEntry::Made(together.into()),
+            Self::Kept(kept) => report::JsonEntry::Kept(RawValue::from_string(kept.json.clone())?),
         });
         Ok(())
     }
 }
 
 impl Reported<'_> {
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> ReportKind {
         match self {
-            Self::Check(..) => Kind::Check,
-            Self::Run(_) => Kind::Run,
-            Self::Job(_) => Kind::Job,
+            Self::Check(..) => ReportKind::Check,
+            Self::Run(_) => ReportKind::Run,
+            Self::Job(_) => ReportKind::Job,
             Self::Kept(kept) => kept.kind,
         }
     }
@@ -266,7 +266,7 @@ impl Reported<'_> {
         }
     }
 
-    /// What it is as a test case.
+    /// Returns what build servers and pull requests show of it.
     fn case(&self, repo: &Path) -> TestCase {
         let ending = self.conclusion().into();
         match self {
@@ -280,10 +280,10 @@ impl Reported<'_> {
     fn add_to(&self, json: &mut JsonReport) -> Result<(), serde_json::Error> {
         match self {
             Self::Check(explained, _) => {
-                json.checks.extend(report::check_entries(explained).map(report::Entry::Made));
+                json.checks.extend(report::check_entries(explained).map(report::JsonEntry::Made));
             }
-            Self::Run(run) => json.recordings.push(report::Entry::Made(runs::report::entry(run))),
-            Self::Job(job) => json.jobs.push(report::Entry::Made(launches::report::entry(job))),
+            Self::Run(run) => json.recordings.push(report::JsonEntry::Made(runs::report::entry(run))),
+            Self::Job(job) => json.jobs.push(report::JsonEntry::Made(launches::report::entry(job))),
             Self::Kept(kept) => kept.add_to(json)?,
         }
         Ok(())
@@ -347,12 +347,12 @@ pub(super) fn ending(explained: &Explained) -> CaseEnd {
 }
 
 /// Which part of all cases the results are of.
-pub(super) enum Extent {
-    /// All of them.
+pub(super) enum ReportExtent {
+    /// They are of all cases.
     Whole,
-    /// A shard of so many cases.
+    /// They are of one shard of so many cases.
     Shard(Shard, usize),
-    /// All but those of the shards that are missing.
+    /// They are of all cases but those of the shards that are missing.
     Missing(Vec<MissingShard>),
 }
 
@@ -364,7 +364,7 @@ pub(super) struct Printing<'a> {
     pub(super) selection: &'a CheckSelection,
     /// The repository in which lines are looked for.
     pub(super) repo: &'a Path,
-    pub(super) extent: Extent,
+    pub(super) extent: ReportExtent,
     /// The checks that nobody came to before the command was interrupted; none if it was not.
     pub(super) interrupted: Option<Vec<NotChecked>>,
     /// Trace files that could not be written.
@@ -377,7 +377,7 @@ impl Printing<'_> {
         let mut all: Vec<&Reported<'_>> = results.iter().flat_map(|case| &case.reported).collect();
         // Checks come first; those of one kind stay in their order.
         all.sort_by_key(|reported| reported.kind());
-        let together: Vec<&Comparison> = results.iter().flat_map(|case| &case.together).collect();
+        let together: Vec<&RunComparison> = results.iter().flat_map(|case| &case.together).collect();
         let bad: Vec<&SpecError> = results.iter().flat_map(|case| &case.bad).collect();
         let mut count = Count { bad: bad.len(), lost: self.lost, ..Count::default() };
         count.interrupted = self.interrupted.is_some();
@@ -408,7 +408,7 @@ impl Printing<'_> {
             output::bad(*error);
         }
         // What no shard has, another one may have.
-        let is_whole = matches!(self.extent, Extent::Whole);
+        let is_whole = matches!(self.extent, ReportExtent::Whole);
         if self.selection.filters() && is_whole && self.interrupted.is_none() && !all.is_empty() {
             let facts: Vec<FilterFacts> = all.iter().map(|reported| reported.facts()).collect();
             if !facts.iter().any(|facts| self.selection.shows(facts)) {
@@ -426,7 +426,7 @@ impl Printing<'_> {
     fn print_as(
         &self,
         all: &[&Reported<'_>],
-        together: &[&Comparison],
+        together: &[&RunComparison],
         bad: &[&SpecError],
         count: &Count,
     ) -> u8 {
@@ -436,7 +436,7 @@ impl Printing<'_> {
         let printed = match self.format {
             Format::Text => {
                 // Where nothing could be judged, what is wrong says it all.
-                let is_whole = matches!(self.extent, Extent::Whole);
+                let is_whole = matches!(self.extent, ReportExtent::Whole);
                 if !all.is_empty() || self.interrupted.is_some() || !is_whole {
                     output::report(summary());
                 }
@@ -462,7 +462,7 @@ impl Printing<'_> {
     fn json(
         &self,
         all: &[&Reported<'_>],
-        together: &[&Comparison],
+        together: &[&RunComparison],
         bad: &[&SpecError],
     ) -> Result<String, serde_json::Error> {
         let mut json = report::json([], [], [], bad.iter().copied());
@@ -474,11 +474,11 @@ impl Printing<'_> {
         }
         json.interrupted.clone_from(&self.interrupted);
         match &self.extent {
-            Extent::Whole => {}
-            Extent::Shard(shard, cases) => {
+            ReportExtent::Whole => {}
+            ReportExtent::Shard(shard, cases) => {
                 json.shard = Some(ShardOfReport { number: shard.number(), of: shard.of(), cases: *cases });
             }
-            Extent::Missing(missing) => json.missing_shards.clone_from(missing),
+            ReportExtent::Missing(missing) => json.missing_shards.clone_from(missing),
         }
         serde_json::to_string_pretty(&json)
     }
@@ -486,8 +486,8 @@ impl Printing<'_> {
     /// What was checked, as test cases.
     fn cases(&self, all: &[&Reported<'_>], bad: &[&SpecError]) -> Vec<TestCase> {
         let missing = match &self.extent {
-            Extent::Whole | Extent::Shard(..) => &[][..],
-            Extent::Missing(missing) => missing,
+            ReportExtent::Whole | ReportExtent::Shard(..) => &[][..],
+            ReportExtent::Missing(missing) => missing,
         };
         let checked = all.iter().map(|reported| reported.case(self.repo));
         let bad = bad.iter().map(|error| formats::bad(error));
@@ -523,7 +523,7 @@ struct Count {
 }
 
 impl Count {
-    fn summary(&self, filtered: bool, extent: &Extent) -> String {
+    fn summary(&self, filtered: bool, extent: &ReportExtent) -> String {
         let mut text = report::summary(self.as_stated, self.otherwise, self.unknown, self.expected_failures);
         match self.nothing_judged {
             0 => {}
@@ -545,12 +545,12 @@ impl Count {
             (true, many) => text.push_str(&format!("; interrupted, {many} checks were not begun")),
         }
         match extent {
-            Extent::Whole => {}
-            Extent::Shard(shard, cases) => match shard.len_of(*cases) {
+            ReportExtent::Whole => {}
+            ReportExtent::Shard(shard, cases) => match shard.len_of(*cases) {
                 0 => text.push_str(&format!("; shard {shard} is empty, because there are {cases} cases")),
                 own => text.push_str(&format!("; shard {shard}, {own} of {cases} cases")),
             },
-            Extent::Missing(missing) => {
+            ReportExtent::Missing(missing) => {
                 let cases: usize = missing.iter().map(|shard| shard.cases).sum();
                 let numbers: Vec<String> = missing.iter().map(|shard| shard.number.to_string()).collect();
                 let (noun, are) = if missing.len() == 1 { ("shard", "is") } else { ("shards", "are") };
@@ -575,13 +575,13 @@ impl Count {
         }
     }
 
-    fn exit_code(&self, extent: &Extent) -> u8 {
+    fn exit_code(&self, extent: &ReportExtent) -> u8 {
         if self.interrupted {
             return INTERRUPTED;
         }
         let missing = match extent {
-            Extent::Whole | Extent::Shard(..) => 0,
-            Extent::Missing(missing) => missing.len(),
+            ReportExtent::Whole | ReportExtent::Shard(..) => 0,
+            ReportExtent::Missing(missing) => missing.len(),
         };
         match (self.bad + self.lost, self.otherwise, self.unknown + missing) {
             (0, 0, 0) => 0,

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::check::LookForRepairs;
-use super::results::{CaseResults, Comparison, KeptComparison, KeptReport, Reported};
+use super::results::{CaseResults, KeptComparison, KeptReport, Reported, RunComparison};
 use super::select::{CheckSelection, WantedVerdict};
 use crate::shard::Shard;
 use crate::spec::SpecError;
@@ -31,9 +31,9 @@ use crate::spec::SpecError;
 const SCHEMA_VERSION: u32 = 1;
 
 /// What tells a case from others of a list.
-pub(super) struct Identity(Vec<String>);
+pub(super) struct CaseIdentity(Vec<String>);
 
-impl Identity {
+impl CaseIdentity {
     pub(super) fn of_text(parts: &[&str]) -> Self {
         Self(parts.iter().map(|part| (*part).to_owned()).collect())
     }
@@ -82,7 +82,7 @@ impl ShardOptions {
     }
 }
 
-/// The first line.
+/// The first line of a file, which says what the file is of.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ShardHeader {
     shard_schema: u32,
@@ -96,7 +96,7 @@ pub(super) struct ShardHeader {
     pub(super) options: ShardOptions,
 }
 
-/// The line of a case.
+/// The line that a case has in the file.
 #[derive(Serialize, Deserialize)]
 struct CaseLine {
     /// Its position in the list, from 0 on.
@@ -106,7 +106,7 @@ struct CaseLine {
     bad: Vec<SpecError>,
 }
 
-/// The last line.
+/// The last line of a file. Without it the file is not complete.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LastLine {
@@ -151,11 +151,11 @@ impl ShardFile {
     pub(super) fn new(
         path: &Path,
         shard: Shard,
-        cases: impl Iterator<Item = Identity>,
+        cases: impl Iterator<Item = CaseIdentity>,
         options: ShardOptions,
     ) -> Self {
         let (mut count, mut digest) = (0, Sha256::new());
-        for Identity(parts) in cases {
+        for CaseIdentity(parts) in cases {
             count += 1;
             digest.update((parts.len() as u64).to_le_bytes());
             for part in parts {
@@ -323,7 +323,7 @@ fn complete<'a>(
     for line in &lines {
         let CaseLine { case, reported, together, bad } = read(line)?;
         let reported = reported.into_iter().map(|kept| Reported::Kept(Box::new(kept))).collect();
-        let together = together.into_iter().map(Comparison::Kept).collect();
+        let together = together.into_iter().map(RunComparison::Kept).collect();
         results.insert(case, CaseResults { reported, together, bad });
     }
     let own = results.keys().all(|case| *case < cases && shard.has(*case));

@@ -29,13 +29,13 @@ pub struct JsonReport {
     /// Version of the command.
     pub rankcheck: &'static str,
     /// One entry for each exploration.
-    pub checks: Vec<Entry<CheckEntry>>,
+    pub checks: Vec<JsonEntry<CheckEntry>>,
     /// One entry for each recorded run.
-    pub recordings: Vec<Entry<runs::report::RunEntry>>,
+    pub recordings: Vec<JsonEntry<runs::report::RunEntry>>,
     /// One entry for each job of which there are dumps.
-    pub jobs: Vec<Entry<launches::report::JobEntry>>,
+    pub jobs: Vec<JsonEntry<launches::report::JobEntry>>,
     /// One entry for each recording and dumps that were given together.
-    pub together: Vec<Entry<TogetherEntry>>,
+    pub together: Vec<JsonEntry<TogetherEntry>>,
     /// One entry for each file that could not be read, and each program that could not be evaluated.
     pub errors: Vec<ErrorEntry>,
     /// The checks that were not begun before somebody interrupted the command; it is there only if that happened.
@@ -52,7 +52,7 @@ pub struct JsonReport {
 /// An entry of the report.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-pub enum Entry<T> {
+pub enum JsonEntry<T> {
     /// It was made here.
     Made(T),
     /// It was read from the file of a shard, and is printed as it was.
@@ -62,7 +62,7 @@ pub enum Entry<T> {
 /// A shard, which is one of several.
 #[derive(Debug, Serialize)]
 pub struct ShardOfReport {
-    /// From 1 on.
+    /// Its number, from 1 on.
     pub number: u32,
     /// How many there are.
     pub of: u32,
@@ -73,7 +73,7 @@ pub struct ShardOfReport {
 /// A shard whose report was not there.
 #[derive(Debug, Clone, Serialize)]
 pub struct MissingShard {
-    /// From 1 on.
+    /// Its number, from 1 on.
     pub number: u32,
     /// How many there are.
     pub of: u32,
@@ -345,9 +345,9 @@ pub fn json<'a>(
     JsonReport {
         schema_version: SCHEMA_VERSION,
         rankcheck: env!("CARGO_PKG_VERSION"),
-        checks: checks.into_iter().flat_map(check_entries).map(Entry::Made).collect(),
-        recordings: recordings.into_iter().map(runs::report::entry).map(Entry::Made).collect(),
-        jobs: jobs.into_iter().map(launches::report::entry).map(Entry::Made).collect(),
+        checks: checks.into_iter().flat_map(check_entries).map(JsonEntry::Made).collect(),
+        recordings: recordings.into_iter().map(runs::report::entry).map(JsonEntry::Made).collect(),
+        jobs: jobs.into_iter().map(launches::report::entry).map(JsonEntry::Made).collect(),
         together: Vec::new(),
         errors: bad.into_iter().map(error).collect(),
         interrupted: None,
