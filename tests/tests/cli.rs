@@ -429,6 +429,13 @@ fn mistakes() -> &'static Path {
 #[case::resume_without_record(&["diff", "leaves.star", "--resume"])]
 #[case::missing_library(&["diff", "leaves.star", "--nccl", "nowhere/libnccl.so"])]
 #[case::observations_that_are_none(&["observe", "unpack", "truncated.trace"])]
+#[case::shard_before_the_first(&["check", "leaves.star", "--shard", "0/3"])]
+#[case::shard_after_the_last(&["check", "leaves.star", "--shard", "4/3"])]
+#[case::shard_of_none(&["check", "leaves.star", "--shard", "1/0"])]
+#[case::shard_that_is_none(&["check", "leaves.star", "--shard", "one/3"])]
+#[case::shard_out_without_shard(&["check", "leaves.star", "--shard-out", "shard.jsonl"])]
+#[case::shard_of_programs_after_the_last(&["diff", "leaves.star", "--shard", "4/3"])]
+#[case::merge_of_what_is_no_shard(&["merge", "truncated.trace"])]
 #[case::drift_without_repository(&["drift", "--repo", "nowhere", "leaves.star"])]
 fn a_mistake_at_the_prompt_gets_its_diagnostic(#[context] context: Context, #[case] arguments: &[&str]) {
     let ran = run(mistakes(), arguments);

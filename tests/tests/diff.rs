@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rankcheck::device::Runner;
-use rankcheck::device::diff::{DiffEvent, Selection, Settings, Summary, plan, run};
+use rankcheck::device::diff::{DiffEvent, PlannedRun, Selection, Settings, Summary, plan, run};
 use rankcheck::device::digest::ProgramName;
 use rankcheck::device::observation::{self, Multicast, Testbed, Validity};
 use rankcheck::device::reproduce::{Reproduced, reproduce};
 use rankcheck::device::{PredictionQuery, predict};
 use rankcheck::device::{contract, observed_rules};
 use rankcheck::search::{Detail, Options, search};
+use rankcheck::shard::Shard;
 use rankcheck::spec::{self, Spec};
 use rankcheck_model::Platform;
 use rankcheck_real::Error;
@@ -94,7 +95,8 @@ fn windows() -> Vec<Spec> {
 }
 
 fn wanted(only: &str, ranks_at_most: u32) -> Selection {
-    Selection { only: Some(only.to_owned()), ranks_at_most, comms: vec![CommHistory::Fresh] }
+    let only = Some(only.to_owned());
+    Selection { only, ranks_at_most, comms: vec![CommHistory::Fresh], shard: Shard::WHOLE }
 }
 
 fn diff(specs: &[Spec], only: &str, runner: &mut dyn Runner, settings: &Settings) -> (Summary, Vec<String>) {
@@ -148,6 +150,33 @@ fn what_is_not_run_is_told_and_why() {
     let hosts = [spec::load(Path::new("specs/rules/host.star")).expect("the spec is good")];
     let one = plan(&hosts, &wanted("the job ends with a rank", 8));
     assert!(one.items.is_empty() && one.left_out[0].1.contains("without one"), "{:?}", one.left_out);
+}
+
+/// Machines of two and of eight GPUs deal the same programs to the same shards, and each program to one.
+#[test]
+fn shards_are_the_same_on_every_machine() {
+    let pool = Path::new("specs/systems/sglang-20153-shared-pool/fifo.star");
+    let specs = [windows(), vec![spec::load(pool).expect("the spec is good")]].concat();
+    let titles = |ranks_at_most: u32, shard: Shard| {
+        let plan = plan(&specs, &Selection { shard, ..wanted("", ranks_at_most) });
+        let titles: Vec<String> = plan.items.iter().map(PlannedRun::title).collect();
+        (titles, plan)
+    };
+    let (mut all, whole) = titles(8, Shard::WHOLE);
+    assert!(whole.programs == all.len() && all.len() > 20, "{} programs", all.len());
+    let mut dealt = Vec::new();
+    for number in 1..=3 {
+        let shard = Shard::new(number, 3).expect("it is one of three");
+        let (own, plan) = titles(8, shard);
+        assert_eq!((own.len(), plan.programs), (shard.len_of(whole.programs), whole.programs));
+        let (fits, few) = titles(2, shard);
+        assert!(own.starts_with(&fits) && fits.len() < own.len(), "{fits:?}");
+        assert!(few.left_out.iter().any(|(_, why)| why.contains("more than 2")), "{:?}", few.left_out);
+        dealt.extend(own);
+    }
+    all.sort();
+    dealt.sort();
+    assert_eq!(all, dealt);
 }
 
 #[test]

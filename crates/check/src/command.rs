@@ -19,6 +19,7 @@ mod formats;
 mod git;
 mod gpus;
 mod init;
+mod merge;
 mod observe;
 mod output;
 mod overview;
@@ -26,9 +27,11 @@ mod progress;
 mod record;
 mod replay;
 mod report;
+mod results;
 mod rules;
 mod search;
 mod select;
+mod shard_file;
 mod timeline;
 
 use std::path::PathBuf;
@@ -57,6 +60,8 @@ pub struct Arguments {
 enum Command {
     /// Check spec files, folders of them, recorded runs, dumps of PyTorch's Flight Recorder, and logs of NCCL.
     Check(check::CheckArguments),
+    /// Print what the shards of a check say together, as one machine would have said it.
+    Merge(merge::MergeArguments),
     /// Write pages that people look at: an index, and a page for each finding of specs, recorded runs, dumps and logs.
     Report(report::ReportArguments),
     /// Tell how the checks of one revision, or folder, differ from those of another: for a pull request.
@@ -108,6 +113,7 @@ impl Command {
     fn run(self) -> u8 {
         match self {
             Self::Check(arguments) => arguments.run(),
+            Self::Merge(arguments) => arguments.run(),
             Self::Report(arguments) => arguments.run(),
             Self::Compare(arguments) => arguments.run(),
             Self::Conform(arguments) => arguments.run(),

@@ -29,6 +29,8 @@ pub mod report;
 pub mod rules;
 pub mod runs;
 pub mod search;
+#[cfg(feature = "device")]
+pub mod shard;
 pub mod spec;
 pub mod test;
 mod timeline;

@@ -15,8 +15,10 @@ pub(crate) use junit::junit;
 pub(crate) use markdown::markdown;
 pub(crate) use sarif::sarif;
 
+use serde::{Deserialize, Serialize};
+
 /// A file of a repository, and a line of it where there is one.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Spot {
     /// The path from the root of the repository; empty where it is about no file.
     pub file: String,
@@ -82,20 +84,24 @@ pub(crate) const QUOTE: &str = "quote";
 pub(crate) const NOT_AS_STATED: &str = "not-as-stated";
 
 /// How something that was tested ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum CaseEnd {
     /// It is as stated.
+    #[serde(rename = "passed")]
     Passed,
     /// It is not as stated.
+    #[serde(rename = "failed")]
     Failed,
     /// A bound was hit, or too little was recorded. It is no pass.
+    #[serde(rename = "unknown")]
     Unknown,
     /// It could not be read or evaluated.
+    #[serde(rename = "bad")]
     Bad,
 }
 
 /// A check, a recorded run, or a file that could not be read.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct TestCase {
     /// The spec file, or the folder of a run.
     pub file: String,

@@ -10,8 +10,10 @@ pub mod terminal;
 mod text;
 
 #[cfg(feature = "cli")]
+pub(crate) use json::check_entries;
+#[cfg(feature = "cli")]
 pub(crate) use json::costs;
-pub use json::{JsonReport, NotChecked, SCHEMA_VERSION, json};
+pub use json::{JsonEntry, JsonReport, MissingShard, NotChecked, SCHEMA_VERSION, ShardOfReport, json};
 #[cfg(feature = "cli")]
 pub(crate) use text::ends;
 #[cfg(feature = "cli")]

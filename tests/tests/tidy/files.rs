@@ -35,6 +35,7 @@ const PLACES: &[(&str, &str)] = &[
     ("crates/*/examples/*.rs", "programs that its tests start"),
     ("examples/*/Cargo.{toml,lock}", "a crate of somebody who uses this one"),
     ("examples/*/README.md", "what it shows"),
+    ("examples/cluster/*.{sbatch,yaml}", "a check on many machines, for Slurm and Kubernetes"),
     ("examples/hung-job/train.py", "a job that hangs"),
     ("examples/hung-job/{dumps,log}/*", "what it left on devices"),
     ("examples/*/{src,tests}/*.rs", "its code"),

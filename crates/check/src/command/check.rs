@@ -9,23 +9,25 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use rankcheck_model::{Platform, Rule};
+use serde::{Deserialize, Serialize};
 
-use super::overview::{MANY, Overview};
-use super::progress::{INTERRUPTED, interruptible};
-use super::search::{at_least_one, search_each};
-use super::select::{CheckSelection, FilterFacts};
-use super::{formats, output};
+use super::output;
+use super::progress::interruptible;
+use super::results::{CaseResults, Format, Printing, ReportExtent, Reported, RunComparison};
+use super::search::{SearchJob, at_least_one, search_each};
+use super::select::CheckSelection;
+use super::shard_file::{CaseIdentity, ShardFile, ShardOptions};
 use crate::dumps::{holds_dumps, judge_dumps};
 use crate::launches::judge::JudgedJob;
 use crate::logs::{holds_logs, judge_logs};
-use crate::pull_request::{CaseEnd, TestCase, annotations, github, junit, sarif};
 use crate::report::NotChecked;
+use crate::runs;
 use crate::runs::judge::{self, Judged};
-use crate::search::{Bounds, Detail, Explained, Explored, KeptOfRun, Options, StopRequest, Verdict};
-use crate::spec::{Anchor, Spec, SpecError};
-use crate::together::{JointAnswer, Together, together};
+use crate::search::{Bounds, Detail, KeptOfRun, Options, StopRequest};
+use crate::shard::Shard;
+use crate::spec::{Spec, SpecError};
+use crate::together::together;
 use crate::trace::Trace;
-use crate::{launches, report, runs};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct CheckArguments {
@@ -81,6 +83,12 @@ pub(super) struct CheckArguments {
     /// Write a trace file for each failing check into this folder.
     #[arg(long, value_name = "DIR")]
     trace_out: Option<PathBuf>,
+    /// Check part K of N alone, from 1/N to N/N: for N machines, each with the same arguments; see docs/cluster.md.
+    #[arg(long, value_name = "K/N")]
+    shard: Option<Shard>,
+    /// Also write what the shard found into this file, for `rankcheck merge`.
+    #[arg(long, value_name = "FILE", requires = "shard", conflicts_with = "list")]
+    shard_out: Option<PathBuf>,
     /// Look for changes with which a failing program holds.
     #[arg(long, value_enum, value_name = "WHEN", default_value = "unexpected")]
     repairs: LookForRepairs,
@@ -94,28 +102,17 @@ pub(super) struct CheckArguments {
 }
 
 /// For which failures repairs are looked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-enum LookForRepairs {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+pub(super) enum LookForRepairs {
     /// For no failure at all.
+    #[serde(rename = "never")]
     Never,
     /// For those that the check does not state.
+    #[serde(rename = "unexpected")]
     Unexpected,
     /// For every failure, stated or not.
+    #[serde(rename = "always")]
     Always,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// Text for people.
-    Text,
-    /// For tools; see docs/json-report.md.
-    Json,
-    /// Test cases, as JUnit's XML.
-    Junit,
-    /// SARIF 2.1.0, for code scanning.
-    Sarif,
-    /// Annotations of GitHub Actions.
-    Github,
 }
 
 /// Reads a number of bytes: `8589934592`, `8G`, `8GiB`.
@@ -145,49 +142,85 @@ fn waiver(text: &str) -> Result<(Rule, String), String> {
     }
 }
 
-/// Runs that somebody recorded, and jobs of which there are dumps or logs.
-#[derive(Default)]
-struct JudgedRuns {
-    recordings: Vec<Judged>,
-    jobs: Vec<JudgedJob>,
-    together: Vec<Together>,
+/// The paths that were given, by what they hold.
+struct Given {
+    recordings: Vec<PathBuf>,
+    dumped: Vec<PathBuf>,
+    logged: Vec<PathBuf>,
+    specs: Vec<PathBuf>,
 }
 
-/// What came out of the checks that were wanted.
+/// What is checked by one machine.
+enum ShardCase<'a> {
+    /// Runs that are judged together.
+    Runs(RunCase),
+    /// A path that could not be read.
+    Unread(&'a SpecError),
+    /// A check, for all of its rank counts and parameters. What is said of it is said of all of them: whether they are as it states,
+    /// which run is shown, and what it assumes.
+    Check(SearchJob<'a>),
+}
+
+/// Recordings, dumps and logs that are judged together.
 #[derive(Default)]
-struct Searched {
-    /// In the order of the files.
-    explained: Vec<Explained>,
-    /// What is wrong with files that could not be read and programs that could not be evaluated.
-    bad: Vec<SpecError>,
-    /// The lines of code that each spec file quotes.
-    quotes: BTreeMap<String, Vec<Anchor>>,
-    /// The checks that nobody came to before the command was interrupted; none if it was not.
-    interrupted: Option<Vec<NotChecked>>,
+struct RunCase {
+    recordings: Vec<PathBuf>,
+    dumped: Vec<PathBuf>,
+    logged: Vec<PathBuf>,
+}
+
+impl Given {
+    fn new(paths: &[PathBuf]) -> Self {
+        let dumped: Vec<PathBuf> = paths.iter().filter(|path| holds_dumps(path)).cloned().collect();
+        let mut recordings: Vec<PathBuf> =
+            paths.iter().filter(|path| runs::is_recording(path)).cloned().collect();
+        let logged: Vec<PathBuf> = paths.iter().filter(|path| holds_logs(path)).cloned().collect();
+        let judged_alone =
+            |path: &&PathBuf| !dumped.contains(path) && !recordings.contains(path) && !logged.contains(path);
+        let specs: Vec<PathBuf> = paths.iter().filter(judged_alone).cloned().collect();
+        // A job may keep its recording beside its dumps.
+        for folder in dumped.iter().flat_map(|path| runs::recordings_below(path)) {
+            if !recordings.contains(&folder) {
+                recordings.push(folder);
+            }
+        }
+        Self { recordings, dumped, logged, specs }
+    }
+
+    /// The runs, as cases. Files of one job may lie in several of the paths, each recording is compared with all dumps, and a
+    /// waiver is in vain if no run at all needs it: then all of them are one case.
+    fn runs(self, waives: bool) -> Vec<RunCase> {
+        let Self { recordings, dumped, logged, .. } = self;
+        if waives || !dumped.is_empty() || !logged.is_empty() {
+            return vec![RunCase { recordings, dumped, logged }];
+        }
+        let one = |folder| RunCase { recordings: vec![folder], ..RunCase::default() };
+        recordings.into_iter().map(one).collect()
+    }
+}
+
+impl ShardCase<'_> {
+    fn identity(&self) -> CaseIdentity {
+        match self {
+            Self::Runs(RunCase { recordings, dumped, logged }) => {
+                CaseIdentity::of_files([recordings, dumped, logged].into_iter().flatten())
+            }
+            Self::Unread(error) => CaseIdentity::of_text(&["unread", &error.to_string()]),
+            Self::Check((spec, check)) => CaseIdentity::of_text(&[&spec.path, &check.name, &spec.digest]),
+        }
+    }
 }
 
 impl CheckArguments {
     pub(super) fn run(&self) -> u8 {
-        let dumped: Vec<PathBuf> = self.paths.iter().filter(|path| holds_dumps(path)).cloned().collect();
-        let mut folders: Vec<PathBuf> =
-            self.paths.iter().filter(|path| runs::is_recording(path)).cloned().collect();
-        let logged: Vec<PathBuf> = self.paths.iter().filter(|path| holds_logs(path)).cloned().collect();
-        let judged_alone =
-            |path: &&PathBuf| !dumped.contains(path) && !folders.contains(path) && !logged.contains(path);
-        let paths: Vec<PathBuf> = self.paths.iter().filter(judged_alone).cloned().collect();
-        // A job may keep its recording beside its dumps.
-        for folder in dumped.iter().flat_map(|path| runs::recordings_below(path)) {
-            if !folders.contains(&folder) {
-                folders.push(folder);
-            }
-        }
-        if paths.is_empty()
+        let given = Given::new(&self.paths);
+        if given.specs.is_empty()
             && let Some(option) = self.only_for_specs()
         {
-            let (what, path) = match (folders.first(), dumped.first()) {
+            let (what, path) = match (given.recordings.first(), given.dumped.first()) {
                 (Some(folder), _) => ("a recorded run", folder),
                 (None, Some(dumps)) => ("dumps of a run", dumps),
-                (None, None) => ("logs of a run", &logged[0]),
+                (None, None) => ("logs of a run", &given.logged[0]),
             };
             return output::usage(format_args!(
                 "{option} is about checks of specs and does nothing for {what}, and {} is one; \
@@ -195,53 +228,207 @@ impl CheckArguments {
                 path.display()
             ));
         }
-        if folders.is_empty() && !self.waive.is_empty() {
+        if given.recordings.is_empty() && !self.waive.is_empty() {
             return output::usage(
                 "--waive is about recorded runs, and none is given; a check of a spec says itself what may be broken, \
                  and why: check(…, waive = {\"MEM-5\": \"the peers are restarted\"})",
             );
         }
+        let (specs, bad) = match given.specs.as_slice() {
+            [] => (Vec::new(), Vec::new()),
+            paths => super::load_each(paths),
+        };
+        let wanted = match given.specs.as_slice() {
+            [] => Ok(Vec::new()),
+            _ => self.wanted(&specs, &bad),
+        };
+        let checks = match wanted {
+            Ok(checks) => checks,
+            Err(code) => return code,
+        };
+        let runs = given.runs(!self.waive.is_empty()).into_iter().map(ShardCase::Runs);
+        let specs = bad.iter().map(ShardCase::Unread).chain(checks.into_iter().map(ShardCase::Check));
+        self.run_cases(&runs.chain(specs).collect::<Vec<_>>())
+    }
+
+    /// Returns the checks that are wanted.
+    ///
+    /// # Errors
+    /// The exit code if there are none.
+    fn wanted<'a>(&self, specs: &'a [Spec], bad: &[SpecError]) -> Result<Vec<SearchJob<'a>>, u8> {
+        // A library has no checks of its own; it is checked through whoever loads it.
+        if specs.iter().all(|spec| spec.checks.is_empty()) {
+            if !bad.is_empty() {
+                return Ok(Vec::new());
+            }
+            let why = "none of these files has a check; say check(name, program, expect = …) in one of them";
+            return Err(output::usage(why));
+        }
+        self.selection.checks(specs).map_err(|error| {
+            bad.iter().for_each(|error| {
+                output::bad(error);
+            });
+            output::usage(error)
+        })
+    }
+
+    /// Does what is to be done with those of the cases that are wanted here.
+    fn run_cases(&self, cases: &[ShardCase<'_>]) -> u8 {
+        let shard = self.shard.unwrap_or(Shard::WHOLE);
+        let own: BTreeMap<usize, &ShardCase<'_>> =
+            cases.iter().enumerate().filter(|(position, _)| shard.has(*position)).collect();
+        if self.list {
+            return self.print_list(&own);
+        }
+        let stop = interruptible();
+        let options = match self.options(&stop) {
+            Ok(options) => options,
+            Err(error) => return output::usage(error),
+        };
+        if let Some(folder) = &self.trace_out
+            && let Err(error) = Trace::prepare(folder)
+        {
+            return output::usage(error);
+        }
+        let file = self.shard_out.as_ref().map(|path| {
+            let identities = cases.iter().map(ShardCase::identity);
+            ShardFile::new(path, shard, identities, self.shard_options())
+        });
+        if let Some(Err(error)) = file.as_ref().map(ShardFile::prepare) {
+            return output::usage(error);
+        }
+        let (results, not_checked) = self.results(&own, &options, &stop);
+        let interrupted = stop.asked().then_some(not_checked);
+        let lost = self.write_traces(results.values());
+        let finished = interrupted.is_none() && lost == 0;
+        let written = file.map(|file| match finished {
+            true => file.write(&results, &self.repo),
+            false => Err(file.not_written()),
+        });
+        let results: Vec<CaseResults<'_>> = results.into_values().collect();
+        let extent = self.shard.map_or(ReportExtent::Whole, |shard| ReportExtent::Shard(shard, cases.len()));
+        let code = Printing {
+            format: self.format,
+            quiet: self.quiet,
+            verbose: self.verbose,
+            selection: &self.selection,
+            repo: &self.repo,
+            extent,
+            interrupted,
+            lost,
+        }
+        .print(&results);
+        match written {
+            Some(Err(error)) => output::usage(error).max(code),
+            Some(Ok(())) | None => code,
+        }
+    }
+
+    /// The options that decide what a shard finds, or how that is printed.
+    fn shard_options(&self) -> ShardOptions {
+        ShardOptions {
+            platform: self.platform.map(|platform| platform.name().to_owned()),
+            naive: self.naive,
+            rule: self.selection.rule.map(|rule| rule.id().to_owned()),
+            verdict: self.selection.verdict,
+            repairs: self.repairs,
+            waive: self.waive.iter().map(|(rule, reason)| format!("{rule}={reason}")).collect(),
+            quiet: self.quiet,
+            verbose: self.verbose,
+        }
+    }
+
+    /// Judges runs and searches checks, until somebody interrupts it. Returns by the positions of the cases what came out, and the
+    /// checks that nobody came to.
+    fn results<'a>(
+        &self,
+        cases: &BTreeMap<usize, &ShardCase<'a>>,
+        options: &Options,
+        stop: &StopRequest,
+    ) -> (BTreeMap<usize, CaseResults<'a>>, Vec<NotChecked>) {
+        let mut results = BTreeMap::new();
+        let (mut positions, mut jobs) = (Vec::new(), Vec::new());
+        for (position, case) in cases {
+            match case {
+                ShardCase::Runs(runs) => {
+                    results.insert(*position, self.judged(runs, stop));
+                }
+                ShardCase::Unread(error) => {
+                    let bad = vec![SpecError::clone(error)];
+                    results.insert(*position, CaseResults { bad, ..CaseResults::default() });
+                }
+                ShardCase::Check(job) => {
+                    positions.push(*position);
+                    jobs.push(*job);
+                }
+            }
+        }
+        let mut searched = search_each(&jobs, options, self.jobs, |_, explained| explained);
+        let mut not_checked = Vec::new();
+        for (nth, (position, (spec, check))) in positions.into_iter().zip(jobs).enumerate() {
+            let case = match searched.remove(&nth) {
+                Some(Ok(explained)) => {
+                    let reported = vec![Reported::Check(Box::new(explained), spec)];
+                    CaseResults { reported, ..CaseResults::default() }
+                }
+                Some(Err(error)) => CaseResults { bad: vec![error], ..CaseResults::default() },
+                None => {
+                    not_checked.push(NotChecked { file: spec.path.clone(), name: check.name.clone() });
+                    continue;
+                }
+            };
+            results.insert(position, case);
+        }
+        (results, not_checked)
+    }
+
+    /// Judges runs that are judged together.
+    fn judged<'a>(&self, runs: &RunCase, stop: &StopRequest) -> CaseResults<'a> {
         let judge = |folder| judge::read(folder).and_then(|run| judge::judge(run, self.platform));
         let mut judged: Vec<Judged> = Vec::new();
-        let mut unread: Vec<SpecError> = Vec::new();
-        let stop = interruptible();
-        for folder in folders.iter().take_while(|_| !stop.asked()) {
+        let mut bad: Vec<SpecError> = Vec::new();
+        for folder in runs.recordings.iter().take_while(|_| !stop.asked()) {
             match judge(folder) {
                 Ok(run) => judged.push(run),
-                Err(error) => unread.push(SpecError::new(error.to_string(), None)),
+                Err(error) => bad.push(SpecError::new(error.to_string(), None)),
             }
         }
         judge::waive(&mut judged, &self.waive.iter().cloned().collect());
         let mut jobs = Vec::new();
         let mut add = |judged: Result<Vec<JudgedJob>, String>| match judged {
             Ok(judged) => jobs.extend(judged),
-            Err(error) => unread.push(SpecError::new(error, None)),
+            Err(error) => bad.push(SpecError::new(error, None)),
         };
-        if !dumped.is_empty() {
-            add(judge_dumps(&dumped).map_err(|error| error.to_string()));
+        if !runs.dumped.is_empty() {
+            add(judge_dumps(&runs.dumped).map_err(|error| error.to_string()));
         }
-        if !logged.is_empty() {
-            add(judge_logs(&logged).map_err(|error| error.to_string()));
+        if !runs.logged.is_empty() {
+            add(judge_logs(&runs.logged).map_err(|error| error.to_string()));
         }
         let together = together(&judged, &jobs).unwrap_or_else(|error| {
-            unread.push(SpecError::new(error.to_string(), None));
+            bad.push(SpecError::new(error.to_string(), None));
             Vec::new()
         });
-        let judged = JudgedRuns { recordings: judged, jobs, together };
-        if paths.is_empty() {
-            let interrupted = stop.asked().then(Vec::new);
-            return self.print(Searched { bad: unread, interrupted, ..Searched::default() }, &judged);
+        let judged = judged.into_iter().map(|run| Reported::Run(Box::new(run)));
+        let jobs = jobs.into_iter().map(|job| Reported::Job(Box::new(job)));
+        let together = together.into_iter().map(RunComparison::Made).collect();
+        CaseResults { reported: judged.chain(jobs).collect(), together, bad }
+    }
+
+    /// Writes the traces that are wanted, and returns how many could not be written.
+    fn write_traces<'a, 'b: 'a>(&self, results: impl Iterator<Item = &'a CaseResults<'b>>) -> usize {
+        let Some(folder) = &self.trace_out else { return 0 };
+        let mut lost = 0;
+        for reported in results.flat_map(|case| &case.reported) {
+            if let Reported::Check(explained, _) = reported
+                && let Some(trace) = Trace::of(explained)
+                && let Err(error) = trace.write(folder)
+            {
+                output::usage(error);
+                lost += 1;
+            }
         }
-        let (specs, bad) = super::load_each(&paths);
-        unread.extend(bad);
-        if self.list {
-            return self.print_list(&specs, &unread);
-        }
-        let searched = match self.search_all(&specs, unread, &stop) {
-            Ok(searched) => searched,
-            Err(code) => return code,
-        };
-        self.print(searched, &judged)
+        lost
     }
 
     /// An option that was given and that recorded runs have no use for.
@@ -262,58 +449,23 @@ impl CheckArguments {
         given.into_iter().find_map(|(given, option)| given.then_some(option))
     }
 
-    /// Searches every check that is wanted. A file or check that is bad is kept beside the others, and ends nothing.
-    fn search_all(&self, specs: &[Spec], bad: Vec<SpecError>, stop: &StopRequest) -> Result<Searched, u8> {
-        if let Some(folder) = &self.trace_out {
-            Trace::prepare(folder).map_err(output::usage)?;
-        }
-        // A library has no checks of its own; it is checked through whoever loads it.
-        if specs.iter().all(|spec| spec.checks.is_empty()) {
-            if !bad.is_empty() {
-                return Ok(Searched { bad, ..Searched::default() });
-            }
-            let why = "none of these files has a check; say check(name, program, expect = …) in one of them";
-            return Err(output::usage(why));
-        }
-        let jobs = match self.selection.checks(specs) {
-            Ok(jobs) => jobs,
-            Err(error) => {
-                bad.iter().for_each(|error| {
-                    output::bad(error);
-                });
-                return Err(output::usage(error));
-            }
-        };
-        let options = self.options(stop).map_err(output::usage)?;
-        let results = search_each(&jobs, &options, self.jobs, |_, explained| explained);
-        let not_checked = jobs.iter().enumerate().filter(|(nth, _)| !results.contains_key(nth));
-        let not_checked: Vec<NotChecked> = not_checked
-            .map(|(_, job)| {
-                let (spec, check) = job;
-                NotChecked { file: spec.path.clone(), name: check.name.clone() }
-            })
-            .collect();
-        let mut searched =
-            Searched { interrupted: stop.asked().then_some(not_checked), bad, ..Searched::default() };
-        searched.quotes = specs.iter().map(|spec| (spec.path.clone(), spec.anchors.clone())).collect();
-        for result in results.into_values() {
-            match result {
-                Ok(found) => searched.explained.push(found),
-                Err(error) => searched.bad.push(error),
+    /// Prints the checks among these cases.
+    fn print_list(&self, cases: &BTreeMap<usize, &ShardCase<'_>>) -> u8 {
+        let (mut code, mut checks) = (0, Vec::new());
+        for case in cases.values() {
+            match case {
+                ShardCase::Check(job) => checks.push(*job),
+                ShardCase::Unread(error) => code = output::bad(*error),
+                ShardCase::Runs(_) => {}
             }
         }
-        Ok(searched)
-    }
-
-    /// Prints the checks that are wanted.
-    fn print_list(&self, specs: &[Spec], bad: &[SpecError]) -> u8 {
-        let mut code = bad.iter().map(|error| output::bad(error)).max().unwrap_or(0);
         if self.format == Format::Json {
             return output::usage("--list prints lines of text; leave --format out");
         }
-        let listed = self.selection.checks(specs).and_then(|checks| self.selection.list(&checks));
-        match listed {
+        match self.selection.list(&checks) {
             Ok(lines) => lines.iter().for_each(output::line),
+            // What this shard has none of, another one may have.
+            Err(_) if self.shard.is_some() => {}
             Err(error) => code = output::usage(error),
         }
         code
@@ -353,293 +505,5 @@ impl CheckArguments {
             kept: KeptOfRun::Steps,
             repair_time: None,
         })
-    }
-
-    /// Prints what came out, and writes the traces.
-    fn print(&self, searched: Searched, judged: &JudgedRuns) -> u8 {
-        let Searched { explained, bad, quotes, interrupted } = searched;
-        let mut count = Count { bad: bad.len(), interrupted: interrupted.is_some(), ..Count::default() };
-        count.not_begun = interrupted.as_ref().map_or(0, Vec::len);
-        let checks = explained.iter().map(Reported::Check);
-        let runs = judged.recordings.iter().map(Reported::Run);
-        let all: Vec<Reported<'_>> =
-            checks.chain(runs).chain(judged.jobs.iter().map(Reported::Job)).collect();
-        let is_text = self.format == Format::Text;
-        let by_folder = is_text
-            && all.len() > MANY
-            && !(self.verbose || self.quiet || self.selection.filters())
-            && output::is_terminal();
-        let mut overview = Overview::default();
-        for subject in &all {
-            let conclusion = subject.conclusion();
-            count.add(subject, conclusion);
-            overview.add(&subject.place(), conclusion);
-            if let (Some(folder), Reported::Check(explained)) = (&self.trace_out, subject)
-                && let Some(trace) = Trace::of(explained)
-                && let Err(error) = trace.write(folder)
-            {
-                output::usage(error);
-                count.lost += 1;
-            }
-            let brief = self.quiet || by_folder;
-            let shown = self.shows(subject) && (!brief || subject.matters(conclusion));
-            count.not_shown += usize::from(!shown);
-            if is_text && shown {
-                output::report(format_args!("{}\n", subject.text()));
-            }
-        }
-        for together in &judged.together {
-            let differ = matches!(together.answer, Some(JointAnswer::Differ(_)));
-            if is_text && (differ || !self.quiet) {
-                output::report(format_args!("{}\n", together.text()));
-            }
-        }
-        for error in &bad {
-            output::bad(error);
-        }
-        let cases = || self.cases(&explained, &quotes, judged, &bad);
-        if self.selection.filters() && interrupted.is_none() && !all.is_empty() {
-            let facts: Vec<FilterFacts> = all.iter().map(Reported::facts).collect();
-            if !facts.iter().any(|facts| self.selection.shows(facts)) {
-                return output::usage(self.selection.nothing(&facts));
-            }
-        }
-        match self.format {
-            Format::Text => {
-                if by_folder {
-                    let hint = "Reports of what is as expected: -v";
-                    output::line(format_args!("{}\n\n{hint}\n", overview.text()));
-                }
-                // Where nothing could be judged, what is wrong says it all.
-                if !all.is_empty() || interrupted.is_some() {
-                    output::report(count.summary(self.selection.filters()));
-                }
-            }
-            Format::Json => {
-                let checks = explained.iter().filter(|explained| self.shows(&Reported::Check(explained)));
-                let runs = judged.recordings.iter().filter(|run| self.shows(&Reported::Run(run)));
-                let jobs = judged.jobs.iter().filter(|job| self.shows(&Reported::Job(job)));
-                let mut json = report::json(checks, runs, jobs, &bad);
-                json.together = judged.together.iter().map(Into::into).collect();
-                json.interrupted = interrupted;
-                match serde_json::to_string_pretty(&json) {
-                    Ok(text) => output::line(text),
-                    Err(error) => return output::usage(error),
-                }
-            }
-            Format::Junit => output::line(junit(&cases())),
-            Format::Github => {
-                output::lines(github(&annotations(&cases())));
-                output::line(count.summary(self.selection.filters()));
-            }
-            Format::Sarif => {
-                match serde_json::to_string_pretty(&sarif(&annotations(&cases()), count.exit_code())) {
-                    Ok(text) => output::line(text),
-                    Err(error) => return output::usage(error),
-                }
-            }
-        }
-        count.exit_code()
-    }
-
-    /// What was checked, as test cases.
-    fn cases(
-        &self,
-        all: &[Explained],
-        quotes: &BTreeMap<String, Vec<Anchor>>,
-        judged: &JudgedRuns,
-        bad: &[SpecError],
-    ) -> Vec<TestCase> {
-        let check = |explained: &Explained| {
-            let quotes = quotes.get(&explained.file).map_or(&[][..], Vec::as_slice);
-            formats::check(explained, ending(explained), quotes, &self.repo)
-        };
-        let recording = |run| formats::recording(run, Conclusion::of_run(run).into(), &self.repo);
-        let job = |job: &JudgedJob| formats::job(job, Conclusion::of_verdict(job.verdict).into(), &self.repo);
-        let checks = all.iter().map(check).chain(judged.recordings.iter().map(recording));
-        checks.chain(judged.jobs.iter().map(job)).chain(bad.iter().map(formats::bad)).collect()
-    }
-
-    /// Whether the filters let something through.
-    fn shows(&self, subject: &Reported<'_>) -> bool {
-        !self.selection.filters() || self.selection.shows(&subject.facts())
-    }
-}
-
-/// What a report is about.
-enum Reported<'a> {
-    Check(&'a Explained),
-    Run(&'a Judged),
-    Job(&'a JudgedJob),
-}
-
-impl Reported<'_> {
-    fn conclusion(&self) -> Conclusion {
-        match self {
-            Self::Check(explained) => Conclusion::of(explained),
-            Self::Run(run) => Conclusion::of_run(run),
-            Self::Job(job) => Conclusion::of_verdict(job.verdict),
-        }
-    }
-
-    fn facts(&self) -> FilterFacts {
-        let conclusion = self.conclusion();
-        match self {
-            Self::Check(explained) => FilterFacts::of(explained, conclusion),
-            Self::Run(run) => FilterFacts::of_run(run, conclusion),
-            Self::Job(job) => FilterFacts::of_job(job, conclusion),
-        }
-    }
-
-    /// The file of a check; of a run, the folder that it lies in and a name that stands for its files.
-    fn place(&self) -> String {
-        match self {
-            Self::Check(explained) => explained.file.clone(),
-            Self::Run(run) => run.recording.folder.join("*").display().to_string(),
-            Self::Job(job) => job.job.source.join("*").display().to_string(),
-        }
-    }
-
-    /// Whether it is told where only what is not as expected is: also if it holds with a warning.
-    fn matters(&self, conclusion: Conclusion) -> bool {
-        let warns = match self {
-            Self::Check(explained) => explained.warnings().next().is_some(),
-            Self::Run(_) | Self::Job(_) => false,
-        };
-        warns || conclusion != Conclusion::AsStated
-    }
-
-    fn text(&self) -> String {
-        match self {
-            Self::Check(explained) => report::text(explained),
-            Self::Run(run) => runs::report::text(run),
-            Self::Job(job) => launches::report::text(job),
-        }
-    }
-}
-
-/// Whether something is as it should be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Conclusion {
-    AsStated,
-    Otherwise,
-    Unknown,
-}
-
-impl Conclusion {
-    fn of(explained: &Explained) -> Self {
-        let found = |run: &Explored| explained.states_nothing && matches!(run.verdict, Verdict::Fails { .. });
-        if explained.unexpected.is_some() || explained.runs.iter().any(found) {
-            Self::Otherwise
-        } else if explained.inconclusive() {
-            Self::Unknown
-        } else {
-            Self::AsStated
-        }
-    }
-
-    fn of_run(judged: &Judged) -> Self {
-        let holds = judged.verdict == judge::RunVerdict::Holds;
-        if holds && !judged.waived_in_vain.is_empty() {
-            Self::Otherwise
-        } else {
-            Self::of_verdict(judged.verdict)
-        }
-    }
-
-    fn of_verdict(verdict: judge::RunVerdict) -> Self {
-        match verdict {
-            judge::RunVerdict::Holds => Self::AsStated,
-            judge::RunVerdict::Fails | judge::RunVerdict::Hangs => Self::Otherwise,
-            judge::RunVerdict::Unknown => Self::Unknown,
-        }
-    }
-}
-
-impl From<Conclusion> for CaseEnd {
-    fn from(conclusion: Conclusion) -> Self {
-        match conclusion {
-            Conclusion::AsStated => Self::Passed,
-            Conclusion::Otherwise => Self::Failed,
-            Conclusion::Unknown => Self::Unknown,
-        }
-    }
-}
-
-/// How a check ended.
-pub(super) fn ending(explained: &Explained) -> CaseEnd {
-    Conclusion::of(explained).into()
-}
-
-/// How many checks and recorded runs are as they should be.
-#[derive(Debug, Default)]
-struct Count {
-    as_stated: usize,
-    otherwise: usize,
-    unknown: usize,
-    /// Those of the checks as stated that state a failure.
-    expected_failures: usize,
-    /// Files that could not be read, and programs that could not be evaluated.
-    bad: usize,
-    /// Trace files that could not be written.
-    lost: usize,
-    /// Checks that hold because nothing was judged in some run.
-    nothing_judged: usize,
-    /// Whether somebody interrupted the command.
-    interrupted: bool,
-    /// The checks that nobody came to before that.
-    not_begun: usize,
-    /// Checks and runs of which no report is printed.
-    not_shown: usize,
-}
-
-impl Count {
-    fn summary(&self, filtered: bool) -> String {
-        let mut text = report::summary(self.as_stated, self.otherwise, self.unknown, self.expected_failures);
-        match self.nothing_judged {
-            0 => {}
-            1 => text.push_str("; nothing was judged in 1 check"),
-            many => text.push_str(&format!("; nothing was judged in {many} checks")),
-        }
-        match self.bad {
-            0 => {}
-            1 => text.push_str("; 1 could not be checked"),
-            bad => text.push_str(&format!("; {bad} could not be checked")),
-        }
-        if filtered && self.not_shown > 0 {
-            text.push_str(&format!("; {} of these not shown", self.not_shown));
-        }
-        match (self.interrupted, self.not_begun) {
-            (false, _) => {}
-            (true, 0) => text.push_str("; interrupted"),
-            (true, 1) => text.push_str("; interrupted, 1 check was not begun"),
-            (true, many) => text.push_str(&format!("; interrupted, {many} checks were not begun")),
-        }
-        text
-    }
-
-    fn add(&mut self, subject: &Reported<'_>, conclusion: Conclusion) {
-        if let Reported::Check(explained) = subject {
-            self.nothing_judged += usize::from(explained.nothing_judged().next().is_some());
-            let fails_as_stated = conclusion == Conclusion::AsStated && explained.counterexample.is_some();
-            self.expected_failures += usize::from(fails_as_stated);
-        }
-        match conclusion {
-            Conclusion::AsStated => self.as_stated += 1,
-            Conclusion::Otherwise => self.otherwise += 1,
-            Conclusion::Unknown => self.unknown += 1,
-        }
-    }
-
-    fn exit_code(&self) -> u8 {
-        if self.interrupted {
-            return INTERRUPTED;
-        }
-        match (self.bad + self.lost, self.otherwise, self.unknown) {
-            (0, 0, 0) => 0,
-            (0, 0, _) => 3,
-            (0, ..) => 1,
-            _ => output::BAD,
-        }
     }
 }

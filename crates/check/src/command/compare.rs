@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use super::check::ending;
 use super::git::{Git, GitError};
 use super::output;
+use super::results::ending;
 use super::search::{SearchJob, at_least_one, search_each};
 use crate::pull_request::comparison::{CheckSeen, Comparison, compare};
 use crate::pull_request::markdown;

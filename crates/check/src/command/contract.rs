@@ -38,6 +38,7 @@ impl ContractArguments {
             kept_in: self.observe,
             known: AlreadyObserved::RunAgain,
             rows: ShownRows::Disagreeing,
+            shard: None,
         };
         let summary = match batch.run() {
             Ok(summary) => summary,

@@ -10,6 +10,7 @@ use rankcheck_real::case::CommHistory;
 
 use super::gpus::{AlreadyObserved, Batch, ShownRows};
 use super::output;
+use crate::shard::Shard;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct DiffArguments {
@@ -40,6 +41,9 @@ pub(super) struct DiffArguments {
     /// New communicators, used ones, or both.
     #[arg(long, value_enum, default_value = "fresh")]
     comms: CommsArgument,
+    /// Run part K of N alone, from 1/N to N/N: for N machines, each with the same arguments; see docs/cluster.md.
+    #[arg(long, value_name = "K/N")]
+    shard: Option<Shard>,
     /// How long no rank may make progress before a run counts as hung.
     #[arg(long, default_value = "2s", value_parser = duration)]
     deadline: Duration,
@@ -73,6 +77,7 @@ impl DiffArguments {
             kept_in: self.observe,
             known: if self.resume { AlreadyObserved::LeftOut } else { AlreadyObserved::RunAgain },
             rows: ShownRows::All,
+            shard: self.shard,
         };
         match batch.run() {
             Ok(summary) => {

@@ -9,6 +9,7 @@ use miette::Diagnostic as _;
 
 use crate::launches::judge::JudgedJob;
 use crate::pull_request::{BAD_SPEC, CaseEnd, NOT_AS_STATED, Spot, TestCase, UNKNOWN};
+use crate::report::MissingShard;
 use crate::runs::judge::Judged;
 use crate::runs::lines::ProgramLine;
 use crate::search::Explained;
@@ -165,6 +166,25 @@ pub(super) fn bad(error: &SpecError) -> TestCase {
         rule: BAD_SPEC.to_owned(),
         summary: format!("{error}{help}"),
         report: error.drawn().trim_matches('\n').to_owned(),
+        related: Vec::new(),
+        elsewhere: Vec::new(),
+        milliseconds: 0,
+    }
+}
+
+/// A shard of which there is no report: nothing is known of its cases.
+pub(super) fn missing(shard: &MissingShard) -> TestCase {
+    let MissingShard { number, of, cases } = shard;
+    let were = if *cases == 1 { "case was" } else { "cases were" };
+    let summary = format!("its report is missing, so {cases} {were} not checked");
+    TestCase {
+        file: String::new(),
+        name: format!("shard {number}/{of}"),
+        ending: CaseEnd::Unknown,
+        rule: UNKNOWN.to_owned(),
+        report: format!("{summary}; check it again with --shard {number}/{of}"),
+        summary,
+        at: Spot::new("", None),
         related: Vec::new(),
         elsewhere: Vec::new(),
         milliseconds: 0,

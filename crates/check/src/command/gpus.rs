@@ -13,6 +13,7 @@ use super::output;
 use crate::device::diff::{self, DiffEvent, DiffRow, PlannedRun, Selection, Settings, Summary};
 use crate::device::observation;
 use crate::device::testbed::{self, Served};
+use crate::shard::Shard;
 use crate::spec::Spec;
 
 #[derive(Debug, clap::Args)]
@@ -96,6 +97,8 @@ pub(super) struct Batch {
     pub(super) known: AlreadyObserved,
     /// Which rows are printed.
     pub(super) rows: ShownRows,
+    /// The part of all programs that is run here, where several machines take part.
+    pub(super) shard: Option<Shard>,
 }
 
 /// What becomes of checks that were observed already.
@@ -136,11 +139,27 @@ impl Batch {
         let devices = testbed::find();
         let gpus = devices.ranks();
         let ranks_at_most = self.ranks_at_most.unwrap_or(gpus.max(2));
-        let machine = devices.require(ranks_at_most.min(gpus.max(2))).map_err(|error| missing(&error))?;
-        let only = self.only.clone();
-        let wanted = Selection { only, ranks_at_most: ranks_at_most.min(gpus), comms: self.comms.clone() };
+        let wanted = Selection {
+            only: self.only.clone(),
+            ranks_at_most: ranks_at_most.min(gpus),
+            comms: self.comms.clone(),
+            shard: self.shard.unwrap_or(Shard::WHOLE),
+        };
         let plan = diff::plan(specs, &wanted);
+        if let Some(shard) = self.shard.filter(|shard| plan.programs > 0 && shard.len_of(plan.programs) == 0)
+        {
+            output::line(format_args!(
+                "shard {shard} is empty, because there are {} programs",
+                plan.programs
+            ));
+            return Err(0);
+        }
+        let machine = devices.require(ranks_at_most.min(gpus.max(2))).map_err(|error| missing(&error))?;
         let Some(most) = plan.items.iter().map(PlannedRun::ranks).max() else {
+            if plan.programs > 0 && self.shard.is_some() {
+                // Another shard has those that fit.
+                return Ok(Summary { not_run: plan.left_out, ..Summary::default() });
+            }
             let why = "no check fits: none has a name like that (--only), or all need more GPUs";
             return Err(output::usage(why));
         };
@@ -158,6 +177,10 @@ impl Batch {
             default
         });
         output::line(format_args!("{}, driver {}, NCCL {}", machine.gpu, machine.driver, machine.nccl));
+        if let Some(shard) = self.shard {
+            let own = shard.len_of(plan.programs);
+            output::line(format_args!("shard {shard}, {own} of {} programs", plan.programs));
+        }
         let settings = Settings {
             runs: self.runs,
             budget: self.budget,

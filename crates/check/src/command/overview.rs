@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::check::Conclusion;
+use super::results::Conclusion;
 
 /// More checks and runs than this are told by folder.
 pub(super) const MANY: usize = 20;

@@ -9,8 +9,9 @@ use std::path::Path;
 
 use clap::ValueEnum;
 use rankcheck_model::Rule;
+use serde::{Deserialize, Serialize};
 
-use super::check::Conclusion;
+use super::results::Conclusion;
 use crate::launches::judge::JudgedJob;
 use crate::runs::judge::{Judged, RunVerdict};
 use crate::search::{Explained, Verdict};
@@ -33,17 +34,22 @@ pub(super) struct CheckSelection {
 }
 
 /// The verdicts that may be asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 pub(super) enum WantedVerdict {
     /// No rule is broken.
+    #[serde(rename = "holds")]
     Holds,
     /// A rule is broken.
+    #[serde(rename = "fails")]
     Fails,
     /// A recorded run that stood still.
+    #[serde(rename = "hangs")]
     Hangs,
     /// Too little is known.
+    #[serde(rename = "unknown")]
     Unknown,
     /// It is not as stated, or a finding where nothing is stated.
+    #[serde(rename = "unexpected")]
     Unexpected,
 }
 
@@ -60,10 +66,30 @@ impl WantedVerdict {
 }
 
 /// What a filter looks at: of a check, a recorded run, or a job.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct FilterFacts {
+    #[serde(with = "rule_ids")]
     rules: BTreeSet<Rule>,
     verdict: WantedVerdict,
     unexpected: bool,
+}
+
+/// Rules are written by their ids.
+mod rule_ids {
+    use std::collections::BTreeSet;
+
+    use rankcheck_model::Rule;
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(rules: &BTreeSet<Rule>, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(rules.iter().map(|rule| rule.id()))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeSet<Rule>, D::Error> {
+        let ids = Vec::<String>::deserialize(from)?;
+        ids.iter().map(|id| id.parse().map_err(D::Error::custom)).collect()
+    }
 }
 
 impl FilterFacts {

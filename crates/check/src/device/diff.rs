@@ -14,6 +14,7 @@ use super::Runner;
 use super::digest::ProgramName;
 use super::observation::{self, Observation, ObservationError, Testbed};
 use super::{Agreement, Judgement, PredictionQuery, Predictions, compare, predict};
+use crate::shard::Shard;
 use crate::spec::{Assumption, CheckKind, Param, Spec, SpecError};
 
 /// Cases that may fail to run one after the other before the rest is given up.
@@ -28,6 +29,8 @@ pub struct Selection {
     pub ranks_at_most: u32,
     /// New communicators, used ones, or both.
     pub comms: Vec<CommHistory>,
+    /// The part of all programs that is run here.
+    pub shard: Shard,
 }
 
 /// One program to run.
@@ -65,12 +68,15 @@ pub struct DiffPlan<'a> {
     pub items: Vec<PlannedRun<'a>>,
     /// The titles of programs that were not planned, each with the reason.
     pub left_out: Vec<(String, String)>,
+    /// How many programs all shards have together, whatever machines they run on.
+    pub programs: usize,
 }
 
-/// Everything of these specs that fits.
+/// Everything of these specs that is in the shard and fits. Programs of more ranks than this machine can run are dealt to shards
+/// like the others, so that machines with other numbers of GPUs compute the same shards.
 #[must_use]
 pub fn plan<'a>(specs: &'a [Spec], wanted: &Selection) -> DiffPlan<'a> {
-    let mut plan = DiffPlan::default();
+    let (mut programs, mut never_run) = (Vec::new(), Vec::new());
     for spec in specs {
         for check in &spec.checks {
             if wanted.only.as_ref().is_some_and(|part| !check.name.contains(part.as_str())) {
@@ -78,22 +84,17 @@ pub fn plan<'a>(specs: &'a [Spec], wanted: &Selection) -> DiffPlan<'a> {
             }
             let name = format!("{} \"{}\"", spec.path, check.name);
             if check.kind == CheckKind::SameOperations {
-                plan.left_out.push((name, "it compares two programs and runs none".to_owned()));
+                never_run.push((name, "it compares two programs and runs none".to_owned()));
                 continue;
             }
             if check.assume.contains(&Assumption::JobEndsWithARank) {
                 let why = "it assumes a launcher that ends the job, and ranks run here without one";
-                plan.left_out.push((name, why.to_owned()));
+                never_run.push((name, why.to_owned()));
                 continue;
             }
             for ranks in &check.ranks {
-                if *ranks > wanted.ranks_at_most {
-                    let why = format!("{ranks} ranks are more than {}", wanted.ranks_at_most);
-                    plan.left_out.push((format!("{name}, {ranks} ranks"), why));
-                    continue;
-                }
                 for params in check.combinations() {
-                    plan.items.extend(wanted.comms.iter().map(|comms| PlannedRun {
+                    programs.extend(wanted.comms.iter().map(|comms| PlannedRun {
                         spec,
                         check,
                         ranks: *ranks,
@@ -104,7 +105,24 @@ pub fn plan<'a>(specs: &'a [Spec], wanted: &Selection) -> DiffPlan<'a> {
             }
         }
     }
-    plan.items.sort_by_key(|item| (item.ranks, item.comms == CommHistory::Warm));
+    programs.sort_by_key(|item| (item.ranks, item.comms == CommHistory::Warm));
+    let of_shard = |position: &usize| wanted.shard.has(*position);
+    let mut plan = DiffPlan { programs: programs.len(), ..DiffPlan::default() };
+    let never_run = never_run.into_iter().enumerate().filter(|(position, _)| of_shard(position));
+    plan.left_out.extend(never_run.map(|(_, told)| told));
+    let own = programs.into_iter().enumerate().filter(|(position, _)| of_shard(position));
+    for (_, item) in own {
+        if item.ranks <= wanted.ranks_at_most {
+            plan.items.push(item);
+            continue;
+        }
+        let title = format!("{} \"{}\", {} ranks", item.spec.path, item.check.name, item.ranks);
+        // One line for all values of the parameters.
+        if plan.left_out.last().is_none_or(|(last, _)| *last != title) {
+            plan.left_out
+                .push((title, format!("{} ranks are more than {}", item.ranks, wanted.ranks_at_most)));
+        }
+    }
     plan
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use miette::Diagnostic as _;
 use rankcheck_model::{Data, Loc, RankOutcome};
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use crate::together::TogetherEntry;
 use crate::{launches, runs};
@@ -28,22 +29,60 @@ pub struct JsonReport {
     /// Version of the command.
     pub rankcheck: &'static str,
     /// One entry for each exploration.
-    pub checks: Vec<CheckEntry>,
+    pub checks: Vec<JsonEntry<CheckEntry>>,
     /// One entry for each recorded run.
-    pub recordings: Vec<runs::report::RunEntry>,
+    pub recordings: Vec<JsonEntry<runs::report::RunEntry>>,
     /// One entry for each job of which there are dumps.
-    pub jobs: Vec<launches::report::JobEntry>,
+    pub jobs: Vec<JsonEntry<launches::report::JobEntry>>,
     /// One entry for each recording and dumps that were given together.
-    pub together: Vec<TogetherEntry>,
+    pub together: Vec<JsonEntry<TogetherEntry>>,
     /// One entry for each file that could not be read, and each program that could not be evaluated.
     pub errors: Vec<ErrorEntry>,
     /// The checks that were not begun before somebody interrupted the command; it is there only if that happened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interrupted: Option<Vec<NotChecked>>,
+    /// Which part of all cases the report is of; it is there only if that is not all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shard: Option<ShardOfReport>,
+    /// The shards whose reports were not there when reports were merged; it is there only if some were not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing_shards: Vec<MissingShard>,
+}
+
+/// An entry of the report.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum JsonEntry<T> {
+    /// It was made here.
+    Made(T),
+    /// It was read from the file of a shard, and is printed as it was.
+    Kept(Box<RawValue>),
+}
+
+/// A shard, which is one of several.
+#[derive(Debug, Serialize)]
+pub struct ShardOfReport {
+    /// Its number, from 1 on.
+    pub number: u32,
+    /// How many there are.
+    pub of: u32,
+    /// How many cases all of them have together.
+    pub cases: usize,
+}
+
+/// A shard whose report was not there.
+#[derive(Debug, Clone, Serialize)]
+pub struct MissingShard {
+    /// Its number, from 1 on.
+    pub number: u32,
+    /// How many there are.
+    pub of: u32,
+    /// How many cases it has, of which nothing is known.
+    pub cases: usize,
 }
 
 /// A check that was wanted and not begun.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct NotChecked {
     /// The file that it stands in.
     pub file: String,
@@ -285,34 +324,34 @@ fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
     }
 }
 
+/// The entries of a check, one for each exploration.
+pub(crate) fn check_entries(explained: &Explained) -> impl Iterator<Item = CheckEntry> {
+    explained.runs.iter().chain(&explained.elsewhere).map(move |run| entry(explained, run))
+}
+
 /// The JSON of all checks and recorded runs; nothing is said of recordings and dumps together.
 #[must_use]
 pub fn json<'a>(
     checks: impl IntoIterator<Item = &'a Explained>,
     recordings: impl IntoIterator<Item = &'a runs::judge::Judged>,
     jobs: impl IntoIterator<Item = &'a launches::judge::JudgedJob>,
-    bad: &[SpecError],
+    bad: impl IntoIterator<Item = &'a SpecError>,
 ) -> JsonReport {
-    let of = |explained: &'a Explained| {
-        explained.runs.iter().chain(&explained.elsewhere).map(move |run| entry(explained, run))
-    };
-    let checks = checks.into_iter().flat_map(of).collect();
-    let recordings = recordings.into_iter().map(runs::report::entry).collect();
-    let jobs = jobs.into_iter().map(launches::report::entry).collect();
-    let errors = bad.iter().map(|error| ErrorEntry {
+    let error = |error: &SpecError| ErrorEntry {
         message: error.to_string(),
         help: error.help().map(|help| help.to_string()),
         at: error.loc().map(ToString::to_string),
-    });
-    let errors = errors.collect();
+    };
     JsonReport {
         schema_version: SCHEMA_VERSION,
         rankcheck: env!("CARGO_PKG_VERSION"),
-        checks,
-        recordings,
-        jobs,
+        checks: checks.into_iter().flat_map(check_entries).map(JsonEntry::Made).collect(),
+        recordings: recordings.into_iter().map(runs::report::entry).map(JsonEntry::Made).collect(),
+        jobs: jobs.into_iter().map(launches::report::entry).map(JsonEntry::Made).collect(),
         together: Vec::new(),
-        errors,
+        errors: bad.into_iter().map(error).collect(),
         interrupted: None,
+        shard: None,
+        missing_shards: Vec::new(),
     }
 }

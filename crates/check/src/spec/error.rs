@@ -10,6 +10,7 @@ use miette::{
     Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode, SourceSpan,
 };
 use rankcheck_model::{Loc, SourceError};
+use serde::{Deserialize, Serialize};
 use starlark::ErrorKind;
 use starlark::codemap::FileSpan;
 
@@ -19,8 +20,9 @@ use crate::spec::compare::Text;
 pub(crate) type Texts = BTreeMap<Arc<str>, Text>;
 
 /// A spec that cannot be read or evaluated.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error, Serialize, Deserialize)]
 #[error("{}", .0.message)]
+#[serde(from = "WrittenError", into = "WrittenError")]
 pub struct SpecError(Box<SpecReport>);
 
 /// What a [`SpecError`] says, and the text that it points into.
@@ -31,6 +33,34 @@ struct SpecReport {
     loc: Option<Loc>,
     source: Option<NamedSource<String>>,
     span: Option<SourceSpan>,
+}
+
+/// A [`SpecError`] as it is written into files.
+#[derive(Serialize, Deserialize)]
+struct WrittenError {
+    message: String,
+    help: Option<String>,
+    loc: Option<Loc>,
+    /// The name of the file, and its text.
+    source: Option<(String, String)>,
+    /// Where it begins in the text, and its length.
+    span: Option<(usize, usize)>,
+}
+
+impl From<SpecError> for WrittenError {
+    fn from(error: SpecError) -> Self {
+        let SpecReport { message, help, loc, source, span } = *error.0;
+        let source = source.map(|source| (source.name().to_owned(), source.inner().clone()));
+        Self { message, help, loc, source, span: span.map(|span| (span.offset(), span.len())) }
+    }
+}
+
+impl From<WrittenError> for SpecError {
+    fn from(written: WrittenError) -> Self {
+        let WrittenError { message, help, loc, source, span } = written;
+        let source = source.map(|(name, text)| NamedSource::new(name, text));
+        Self(Box::new(SpecReport { message, help, loc, source, span: span.map(Into::into) }))
+    }
 }
 
 impl SpecError {
