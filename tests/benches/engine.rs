@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rankcheck::search::explore::{Bounds, explore};
+use rankcheck::search::Bounds;
+use rankcheck::search::explore::explore;
 use rankcheck::search::naive;
 use rankcheck::search::{Detail, Options, search};
 use rankcheck_model::{

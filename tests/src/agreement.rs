@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use rankcheck::search::explore::{Bounds, Exploration, explore};
+use rankcheck::search::Bounds;
+use rankcheck::search::explore::{Exploration, explore};
 use rankcheck::search::naive;
 use rankcheck_model::machine::ConcurrentCalls;
 use rankcheck_model::{Config, Machine, Outcome, Rank, Rule, Source};

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use rankcheck::search::explore::{Bounds, explore};
-use rankcheck::search::{Options, Verdict, search};
+use rankcheck::search::explore::explore;
+use rankcheck::search::{Bounds, Options, RunDecisions, Verdict, search};
 use rankcheck::spec::load;
 use rankcheck_model::{Config, Forgotten, Source};
 use rankcheck_tests::repository::{differs_from_golden, enter};
@@ -28,6 +28,20 @@ fn searches_grow_as_they_are_known_to() {
         }
     }
     let differs = differs_from_golden(&folder.join("counts.txt"), &text);
+    assert!(differs.is_none(), "{}", differs.unwrap_or_default());
+}
+
+/// Why a search is large is said: what one run decides, how often, on how many ranks, and since where these are told apart.
+#[test]
+fn what_makes_a_search_large_is_told() {
+    let spec = load(&enter().join("tests/growth/large.star")).expect("the programs are good");
+    let told = spec.checks.iter().map(|check| {
+        let explained = search(&spec, check, &Options::default()).expect("it evaluates");
+        let words = explained.runs[0].decisions.as_ref().map(RunDecisions::words);
+        format!("{}: {}\n", check.name, words.unwrap_or_else(|| "nothing".to_owned()))
+    });
+    let text: String = told.collect();
+    let differs = differs_from_golden(&enter().join("tests/growth/large.txt"), &text);
     assert!(differs.is_none(), "{}", differs.unwrap_or_default());
 }
 

@@ -2,7 +2,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rankcheck::search::explore::{Bounds, Exploration, explore};
+use rankcheck::search::Bounds;
+use rankcheck::search::explore::{Exploration, explore};
 use rankcheck::search::naive;
 use rankcheck_model::*;
 use rankcheck_tests::script::Script;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestRng, TestRunner};
-use rankcheck::search::explore::{Bounds, Exploration, breadth_first, explore_alone, explore_by};
+use rankcheck::search::Bounds;
+use rankcheck::search::explore::{Exploration, breadth_first, explore_alone, explore_by};
 use rankcheck_model::{Config, Source};
 use rankcheck_tests::random::recipes;
 use rankcheck_tests::script::Trial;

@@ -8,8 +8,10 @@
 //! shown ends on a platform, [`mod@replay`] tells it in words, and [`explain`] finds out which operations of it matter.
 //! Not here: what an operation means (`rankcheck-model`), and the layout of reports.
 
+mod bounds;
 pub(crate) mod changed;
 mod coverage;
+mod decisions;
 pub mod explain;
 pub mod explore;
 mod graph;
@@ -29,11 +31,11 @@ use rankcheck_model::{Class, Costs, Platform, Rule};
 
 use crate::spec::{Assumption, Param};
 
+pub use bounds::{BoundHit, Bounds, LargeSearch, StopRequest};
 pub use coverage::{Coverage, IdleSide};
+pub use decisions::{DecisionPlace, RunDecisions};
 pub use explain::{Cause, Counterexample};
-pub use explore::{
-    BoundHit, Bounds, Exploration, StopRequest, Witness, explore, explore_alone, states_so_far,
-};
+pub use explore::{Exploration, Witness, explore, explore_alone, states_so_far};
 pub use graph::taken_for_one_below;
 pub use predict::{Basis, PredictedEnd};
 pub use replay::{Blocked, BrokenRule, Decided, Decision, Lane, Located, Operation, Replayed, Step};
@@ -175,6 +177,8 @@ pub struct Explored {
     pub measured: BTreeMap<String, i64>,
     /// Objects that turned out to be contended, in words.
     pub contended: BTreeSet<String>,
+    /// What one run decides, where the search is large.
+    pub decisions: Option<RunDecisions>,
     /// How many operations were executed.
     pub steps: u64,
     /// How many distinct states were reached.

@@ -362,6 +362,11 @@ pub trait Source: Send + Sync {
     /// Whether ranks are interchangeable, as far as evaluated so far.
     fn symmetry(&self) -> Symmetry;
 
+    /// Where ranks were told apart first, as far as evaluated so far; none if that is not known.
+    fn told_apart_at(&self) -> Option<Loc> {
+        None
+    }
+
     /// How many collectives on the communicator of the operation `of` this rank launched before the operation
     /// `before` that are not in the program: of a recorded run, iterations may be left out. Only said of it.
     fn skipped(&self, of: LocId, before: LocId) -> u32 {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use rankcheck::device::observation;
-use rankcheck::search::explore::Bounds;
+use rankcheck::search::Bounds;
 use rankcheck_tests::repository::{enter, files_under};
 
 use super::{assert_none, has_extension, text};

@@ -499,6 +499,7 @@ impl CheckArguments {
                 merge_from: self.merge_from.unwrap_or(bounds.merge_from),
                 memory: self.max_memory.or(bounds.memory),
                 stop: stop.clone(),
+                large: bounds.large,
             },
             stated: if self.quiet { kept } else { stated },
             unstated: repairs(LookForRepairs::Unexpected),

@@ -15,7 +15,7 @@ use signal_hook::consts::SIGINT;
 use signal_hook::iterator::Signals;
 
 use super::output;
-use crate::search::{StopRequest, states_so_far};
+use crate::search::{LargeSearch, StopRequest, states_so_far};
 
 /// The exit code of a command that was interrupted, as shells count: 128 and the number of the signal.
 pub(super) const INTERRUPTED: u8 = 130;
@@ -54,14 +54,17 @@ pub(super) struct SearchProgress {
 /// What goes on at some moment.
 #[derive(Default)]
 struct Now {
-    /// When each began, by its number.
-    working: BTreeMap<usize, (String, Instant)>,
+    /// By its number: the name of each, when it began, and whether it is large, until that is told.
+    working: BTreeMap<usize, (String, Instant, Option<LargeSearch>)>,
     /// How long each took that is over.
     took: Vec<Duration>,
 }
 
 /// Searches that are over before this show no progress.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
+
+/// A search that is over before this needs no explanation of its size.
+const TOLD_AFTER: Duration = Duration::from_secs(5);
 
 /// How often a line of progress is made anew.
 const EVERY: Duration = Duration::from_millis(250);
@@ -75,13 +78,13 @@ impl SearchProgress {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn begins(&self, nth: usize, name: &str) {
-        self.now().working.insert(nth, (name.to_owned(), Instant::now()));
+    pub(super) fn begins(&self, nth: usize, name: &str, large: &LargeSearch) {
+        self.now().working.insert(nth, (name.to_owned(), Instant::now(), Some(large.clone())));
     }
 
     pub(super) fn ends(&self, nth: usize) {
         let mut now = self.now();
-        if let Some((_, began)) = now.working.remove(&nth) {
+        if let Some((_, began, _)) = now.working.remove(&nth) {
             now.took.push(began.elapsed());
         }
         self.bar.inc(1);
@@ -108,6 +111,9 @@ impl SearchProgress {
             if over {
                 break;
             }
+            for large in self.large() {
+                self.bar.suspend(|| output::note(&large));
+            }
             if output::show_progress(&self.bar, SHOWN_AFTER) {
                 let states = states_so_far();
                 let rate =
@@ -119,17 +125,29 @@ impl SearchProgress {
         }
     }
 
+    /// What searches decide that are large and take long, each once.
+    fn large(&self) -> Vec<String> {
+        let mut now = self.now();
+        let long = now.working.values_mut().filter(|(_, began, _)| began.elapsed() > TOLD_AFTER);
+        let told = long.filter_map(|(name, _, large)| {
+            let decisions = large.as_ref()?.decisions()?;
+            *large = None;
+            Some(format!("{name:?} is a large search: it decides {}", decisions.words()))
+        });
+        told.collect()
+    }
+
     fn message(&self, states: u64, rate: f64) -> String {
         let now = self.now();
-        let oldest = now.working.values().min_by_key(|(_, began)| *began);
-        let ages: Vec<Duration> = now.working.values().map(|(_, began)| began.elapsed()).collect();
+        let oldest = now.working.values().min_by_key(|(_, began, _)| *began);
+        let ages: Vec<Duration> = now.working.values().map(|(_, began, _)| began.elapsed()).collect();
         let waiting = self.total.saturating_sub(now.took.len() + now.working.len());
         let left = left(&now.took, &ages, waiting)
             .map(|left| format!("about {} left", output::in_words(left.max(Duration::from_secs(1)))));
         let parts = left.into_iter().chain([
             format!("{} in work, {waiting} to come", now.working.len()),
             format!("{} states, {}/s", grouped(states), grouped(rate as u64)),
-            oldest.map_or_else(String::new, |(name, _)| name.clone()),
+            oldest.map_or_else(String::new, |(name, ..)| name.clone()),
         ]);
         fitting(parts, output::progress_columns(self.total))
     }

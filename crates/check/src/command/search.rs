@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::progress::SearchProgress;
 use crate::device::seen::add_seen;
-use crate::search::{Explained, Options, search};
+use crate::search::{Explained, LargeSearch, Options, search};
 use crate::spec::{Check, Spec, SpecError};
 
 /// A check that is searched, and the spec that states it.
@@ -36,8 +36,10 @@ pub(super) fn search_each<T: Send>(
             while !stop.asked() {
                 let nth = next.fetch_add(1, Ordering::Relaxed);
                 let Some(&(spec, check)) = jobs.get(nth) else { break };
-                progress.begins(nth, &check.name);
-                let result = search(spec, check, options).and_then(|mut explained| {
+                let mut options = options.clone();
+                options.bounds.large = LargeSearch::default();
+                progress.begins(nth, &check.name, &options.bounds.large);
+                let result = search(spec, check, &options).and_then(|mut explained| {
                     add_seen(&mut explained, spec, check)?;
                     Ok(keep((spec, check), explained))
                 });

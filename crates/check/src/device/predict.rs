@@ -14,8 +14,9 @@ use rankcheck_real::case::{At, CommHistory, Forced, NondetValue, SegmentName};
 
 use super::digest::{DigestBuilder, printed};
 use crate::search::changed::distinct;
-use crate::search::explore::{BoundHit, Bounds, explore_alone};
+use crate::search::explore::explore_alone;
 use crate::search::verdict;
+use crate::search::{BoundHit, Bounds};
 use crate::spec::{Assumption, Check, Param, Spec, SpecError};
 
 /// Runs of one program that are tried on a device.

@@ -14,7 +14,8 @@ use crate::{launches, runs};
 use counterexample::CounterexampleEntry;
 
 use crate::search::{
-    Assumed, Coverage, Explained, Explored, IdleSide, PredictedEnd, Verdict, taken_for_one_below,
+    Assumed, Coverage, DecisionPlace, Explained, Explored, IdleSide, PredictedEnd, RunDecisions, Verdict,
+    taken_for_one_below,
 };
 use crate::spec::{Param, SpecError};
 
@@ -113,9 +114,9 @@ pub struct CheckEntry {
     primary: Option<&'static str>,
     class: Option<&'static str>,
     outcomes: Vec<OutcomeEntry>,
-    /// The bound that cut the search for outcomes, where the verdict was known before.
     /// The rules that are broken and waived, each with the reason that the check gives.
     waived: BTreeMap<&'static str, String>,
+    /// The bound that cut the search for outcomes, where the verdict was known before.
     outcomes_bound: Option<String>,
     /// The classes of runs that break a rule with other values or another schedule.
     other_runs: Vec<&'static str>,
@@ -133,6 +134,9 @@ pub struct CheckEntry {
     warnings: Vec<String>,
     coverage: CoverageEntry,
     counterexample: Option<CounterexampleEntry>,
+    /// What one run decides, where the search is large.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decisions: Option<DecisionsEntry>,
     steps: u64,
     states: u64,
     /// Below which power of ten the chance is that two of them were taken for one.
@@ -316,11 +320,47 @@ fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
         warnings: warnings.map(|(_, warning)| super::text::warning(warning)).collect(),
         coverage: CoverageEntry::of(&run.coverage),
         counterexample: shown.map(|shown| CounterexampleEntry::of(shown, run.ranks)),
+        decisions: run.decisions.as_ref().map(decisions_entry),
         steps: run.steps,
         states: run.states,
         taken_for_one: power_of_ten(taken_for_one_below(run.states)),
         executions: run.executions,
         milliseconds: u64::try_from(run.milliseconds).unwrap_or(u64::MAX),
+    }
+}
+
+/// What one run of a large search decides.
+#[derive(Debug, Serialize)]
+struct DecisionsEntry {
+    places: Vec<DecisionPlaceEntry>,
+    /// The power of two that the number of histories does not exceed.
+    histories_log2: u32,
+    told_apart: bool,
+    told_apart_at: Option<String>,
+}
+
+/// What it decides at one place.
+#[derive(Debug, Serialize)]
+struct DecisionPlaceEntry {
+    what: String,
+    at: String,
+    times: u64,
+    ranks: usize,
+    alternatives: usize,
+}
+
+fn decisions_entry(decisions: &RunDecisions) -> DecisionsEntry {
+    let RunDecisions { places, histories_log2, told_apart_at, told_apart } = decisions;
+    let place = |place: &DecisionPlace| {
+        let DecisionPlace { what, at, times, ranks, alternatives } = place;
+        let (what, at) = (what.clone(), at.to_string());
+        DecisionPlaceEntry { what, at, times: *times, ranks: *ranks, alternatives: *alternatives }
+    };
+    DecisionsEntry {
+        places: places.iter().map(place).collect(),
+        histories_log2: *histories_log2,
+        told_apart: *told_apart,
+        told_apart_at: told_apart_at.as_ref().map(ToString::to_string),
     }
 }
 

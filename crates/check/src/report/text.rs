@@ -218,6 +218,9 @@ fn holds(out: &mut String, explained: &Explained, title: &str) {
     waived(out, waiving);
     coverage(out, explained);
     let _ = write!(out, "\n  explored  {}", effort(run));
+    if let Some(decisions) = &run.decisions {
+        let _ = write!(out, "\n  decides   {}", decisions.words());
+    }
     let costs = &run.costs;
     let mut parts = Vec::new();
     if costs.communicators > 0 {

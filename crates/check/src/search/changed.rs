@@ -104,6 +104,10 @@ impl Source for Changed {
         if self.alike { self.inner.symmetry() } else { Symmetry::Distinct }
     }
 
+    fn told_apart_at(&self) -> Option<Loc> {
+        self.inner.told_apart_at()
+    }
+
     fn skipped(&self, of: LocId, before: LocId) -> u32 {
         self.inner.skipped(of, before)
     }

@@ -12,7 +12,7 @@ use std::hash::{Hash, Hasher};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rankcheck_model::id::fingerprint;
 use rankcheck_model::machine::{Costs, Executed, ObjectId};
@@ -23,126 +23,11 @@ use rankcheck_model::{
 use rustc_hash::FxHashMap;
 use stateright::{Checker, Model, Property};
 
+use super::bounds::{BoundHit, Bounds};
+use super::decisions::{DecisionTally, RunDecisions};
 use super::graph::{Fingerprinted, StateGraph, StateId, Visitor, locked};
 use super::memory;
 use super::predict::DecidedRun;
-
-/// Whether somebody wants no more of a search: whoever keeps a clone may say so while it goes on.
-#[derive(Debug, Clone, Default)]
-pub struct StopRequest(Arc<AtomicBool>);
-
-impl StopRequest {
-    /// Ends all searches that have this within their bounds, soon.
-    pub fn ask(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether that was asked for.
-    #[must_use]
-    pub fn asked(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl PartialEq for StopRequest {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for StopRequest {}
-
-/// Bounds of an exploration. A bound that is hit makes the verdict unknown.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bounds {
-    /// How many states are kept at most.
-    pub states: u64,
-    /// Choices in one run.
-    pub choices: u32,
-    /// Wall time of the exploration; none for no bound.
-    pub time: Option<Duration>,
-    /// Operations of one run between two choices.
-    pub steps: u64,
-    /// From how many states on histories merge that lead to one future; until then each is told apart. They merge earlier
-    /// where runs are long: from 100 times as many operations on, if a thirtieth of the states is reached.
-    pub merge_from: u64,
-    /// Bytes that the process may hold. Of several searches in one process, the largest gives up.
-    pub memory: Option<u64>,
-    /// Whether it was interrupted.
-    pub stop: StopRequest,
-}
-
-impl Default for Bounds {
-    fn default() -> Self {
-        Self {
-            states: 20_000_000,
-            choices: 10_000,
-            time: None,
-            steps: 2_000_000_000,
-            merge_from: 1_000,
-            memory: memory::share(),
-            stop: StopRequest::default(),
-        }
-    }
-}
-
-impl Bounds {
-    /// Whether histories merge in a search of so many states and operations.
-    fn merges(&self, states: u64, operations: u64) -> bool {
-        states > self.merge_from
-            || (states > self.merge_from / 30 && operations > self.merge_from.saturating_mul(100))
-    }
-}
-
-/// A bound that was hit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BoundHit {
-    /// More states than allowed.
-    States(u64),
-    /// A run with more choices than allowed.
-    Choices(u32),
-    /// More time than allowed.
-    Time(Duration),
-    /// A run with more operations than allowed.
-    Steps(u64),
-    /// More bytes than the process may hold.
-    Memory(u64),
-    /// Somebody wanted no more of it, after so many states.
-    Interrupted(u64),
-}
-
-impl std::fmt::Display for BoundHit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::States(states) => write!(f, "stopped at {states} states (--max-states)"),
-            Self::Choices(choices) => {
-                write!(f, "stopped at {choices} choices in a run (--max-choices)")
-            }
-            Self::Time(time) => write!(f, "stopped after {} s (--max-seconds)", time.as_secs_f64()),
-            Self::Steps(steps) => write!(f, "stopped at {steps} operations in a run (--max-steps)"),
-            Self::Memory(bytes) => write!(f, "stopped at {} (--max-memory)", Size(*bytes)),
-            Self::Interrupted(1) => write!(f, "interrupted after 1 state"),
-            Self::Interrupted(states) => write!(f, "interrupted after {states} states"),
-        }
-    }
-}
-
-/// A number of bytes, to two digits after the point.
-struct Size(u64);
-
-impl std::fmt::Display for Size {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
-        let Some((unit, shift)) = units.into_iter().find(|(_, shift)| self.0 >> shift > 0) else {
-            return write!(f, "{} B", self.0);
-        };
-        let hundredths = (u128::from(self.0) * 100) >> shift;
-        match hundredths % 100 {
-            0 => write!(f, "{} {unit}", hundredths / 100),
-            rest => write!(f, "{}.{rest:02} {unit}", hundredths / 100),
-        }
-    }
-}
 
 /// A run that shows something.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -171,6 +56,8 @@ pub struct Exploration {
     pub steps: u64,
     /// Objects that turned out to be contended, in words.
     pub contended: BTreeSet<String>,
+    /// What one run decides, where the exploration is large.
+    pub decisions: Option<RunDecisions>,
     /// The bound that cut the exploration short.
     pub bound: Option<BoundHit>,
     /// Labels that some run came by.
@@ -473,6 +360,7 @@ impl CompleteRuns {
             executions,
             steps,
             contended: contended.map(|object| object_name(machine, *object)).collect(),
+            decisions: None,
             bound: collected.bound.clone(),
             reached: machine.reached().into_iter().map(word).collect(),
             costs: collected.costs,
@@ -611,12 +499,21 @@ struct Reduced {
     remembers: bool,
     /// Who looks at each state that stateright's checker comes to.
     seen: Option<SeenBy>,
+    /// What a scout decides.
+    tally: Mutex<DecisionTally>,
 }
 
 impl Reduced {
     fn new(machine: &Arc<Machine>, restriction: &Arc<Restriction>, remembers: bool) -> Self {
         let (machine, restriction) = (Arc::clone(machine), Arc::clone(restriction));
-        Self { machine, renumbered: Arc::default(), restriction, remembers, seen: None }
+        Self {
+            machine,
+            renumbered: Arc::default(),
+            restriction,
+            remembers,
+            seen: None,
+            tally: Mutex::default(),
+        }
     }
 
     /// Whether a rank looked at its number after ranks were taken for interchangeable.
@@ -703,6 +600,9 @@ impl Model for Reduced {
         self.restriction.decided.keep(&self.machine, &settled.state, actions);
         if !self.restriction.alike_at.is_empty() {
             self.agree(settled, actions);
+        }
+        if self.machine.config.scouts {
+            locked(&self.tally).add(&self.machine, &settled.state, actions);
         }
     }
 
@@ -850,10 +750,15 @@ fn explore_with(
         let machine = walk.machine(source);
         let reduced = Reduced::new(&machine, &restriction, false);
         let graph = StateGraph::of(&reduced, &Visit { machine: &machine, runs: &walk.runs }, threads);
+        if machine.config.scouts && !machine.interrupted() && !reduced.misnumbered() {
+            let tally = std::mem::take(&mut *locked(&reduced.tally));
+            walk.is_large(tally.into_decisions(&machine));
+        }
         if walk.is_over(&machine, reduced.misnumbered())? {
             // A new machine: an interrupted one takes no more steps, and those that are taken again do not count.
             let again = Reduced::new(&walk.machine(source), &restriction, true);
-            return Ok(walk.runs.exploration(&machine, &again, &graph));
+            let exploration = walk.runs.exploration(&machine, &again, &graph);
+            return Ok(Exploration { decisions: walk.decisions, ..exploration });
         }
     }
 }
@@ -905,6 +810,8 @@ pub(super) struct RepeatedWalk {
     started: Instant,
     /// What the walk that goes on has found.
     pub(super) runs: Arc<CompleteRuns>,
+    /// What one run decides, once a scout has made one.
+    decisions: Option<RunDecisions>,
 }
 
 impl RepeatedWalk {
@@ -912,7 +819,7 @@ impl RepeatedWalk {
         let started = Instant::now();
         let config = Config { steps_at_most: bounds.steps, ..config };
         let runs = Arc::new(CompleteRuns::new(bounds.clone(), started));
-        Self { config, bounds: bounds.clone(), started, runs }
+        Self { config, bounds: bounds.clone(), started, runs, decisions: None }
     }
 
     /// Histories are told apart, however many states there are.
@@ -920,6 +827,12 @@ impl RepeatedWalk {
         self.bounds.merge_from = u64::MAX;
         self.runs = Arc::new(CompleteRuns::new(self.bounds.clone(), self.started));
         self
+    }
+
+    /// The search is large, and one run decides this.
+    fn is_large(&mut self, decisions: RunDecisions) {
+        self.bounds.large.tell(&decisions);
+        self.decisions = Some(decisions);
     }
 
     /// A machine that knows what is contended.

@@ -10,7 +10,8 @@ use rankcheck_model::machine::Choice;
 use rankcheck_model::{Config, Machine, Mode, Source, SourceError, State};
 use stateright::Model;
 
-use super::explore::{Bounds, Exploration, ExploredState, RepeatedWalk, Visit};
+use super::bounds::Bounds;
+use super::explore::{Exploration, ExploredState, RepeatedWalk, Visit};
 use super::graph::{Fingerprinted, StateGraph};
 
 /// The unreduced semantics as stateright sees it.

@@ -15,8 +15,9 @@ use rankcheck_model::{
     Thread,
 };
 
+use super::bounds::{BoundHit, Bounds};
 use super::changed::distinct;
-use super::explore::{BoundHit, Bounds, Exploration, Witness, explore_as_decided};
+use super::explore::{Exploration, Witness, explore_as_decided};
 
 /// One way in which the run that is shown may end on a platform.
 #[derive(Debug, Clone, PartialEq, Eq)]

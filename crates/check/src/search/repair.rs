@@ -17,8 +17,9 @@ use rankcheck_model::{
     Statement, StreamOp, ThreadStart,
 };
 
+use super::bounds::Bounds;
 use super::changed::{alike, changed};
-use super::explore::{Bounds, Exploration, explore_agreeing};
+use super::explore::{Exploration, explore_agreeing};
 use super::replay::Ahead;
 use super::trial::Trials;
 use super::verdict::config;

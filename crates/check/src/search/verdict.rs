@@ -11,8 +11,9 @@ use rankcheck_model::machine::{FaultOf, Launcher};
 use rankcheck_model::platform::UnknownPlatform;
 use rankcheck_model::{Class, Config, Explain, Faults, Platform, Rule, Source, SourceError};
 
+use super::bounds::BoundHit;
 use super::explain::counterexample;
-use super::explore::{BoundHit, Exploration, Witness, explore};
+use super::explore::{Exploration, Witness, explore};
 use super::predict::{self, Ends, PredictedEnd};
 use super::repair::{Broken, repairs};
 use super::replay::{ReplayError, replay};
@@ -214,6 +215,7 @@ impl Search<'_> {
             another_order: exploration.another_order.take(),
             measured: std::mem::take(&mut exploration.measured),
             contended: std::mem::take(&mut exploration.contended),
+            decisions: exploration.decisions.take(),
             steps: exploration.steps,
             states: exploration.states,
             executions: exploration.executions,

@@ -12,7 +12,6 @@ use std::cell::{Cell, RefCell};
 use std::hash::{Hash, Hasher};
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rankcheck_model::{
     Answer, Block, Loc, LocId, Op, Operand, Operation, Question, Rank, Slot, SourceError, Statement,
@@ -27,6 +26,7 @@ use crate::spec::Param;
 use crate::spec::error::Wrong;
 use crate::spec::handle::{take_tested, tested_message};
 use crate::spec::noun::thread::Spawned;
+use crate::spec::rank::RankRead;
 
 /// How many operations one evaluation may add.
 pub const MAX_OPERATIONS: usize = 1_000_000;
@@ -70,7 +70,7 @@ pub struct Builder {
     /// rank at most one thread runs it.
     pub(crate) start: ThreadStart,
     /// Set when the program looks at its rank number.
-    pub(crate) read_rank: Arc<AtomicBool>,
+    pub(crate) read_rank: Arc<RankRead>,
     answers: Vec<Answer>,
     /// The line that a verb is called from, where Rust cannot know.
     line: Cell<Option<LocId>>,
@@ -261,9 +261,11 @@ impl Builder {
         *count - 1
     }
 
-    /// Notes that the program tells ranks apart.
+    /// Notes that the program tells ranks apart, with the verb that is called.
+    #[track_caller]
     pub(crate) fn tell_ranks_apart(&self) {
-        self.setting.names.make_distinct();
+        let at = self.setting.names.loc(self.loc());
+        self.setting.names.make_distinct(Some(at));
     }
 
     /// Raises at a location.
@@ -331,9 +333,9 @@ impl Builder {
             let stopped = self.add_at(Op::Thread(ThreadOp::Exit { code }), loc);
             debug_assert_ne!(stopped, Err(Stop::Asked), "an evaluation that asked cannot raise");
         }
-        let read_rank = self.read_rank.load(Ordering::Relaxed);
+        let read_rank = self.read_rank.is_read();
         if read_rank {
-            self.tell_ranks_apart();
+            self.setting.names.make_distinct(self.read_rank.at());
         }
         let progress = self.progress.into_inner();
         if let Some(wrong) = progress.wrong {

@@ -3,10 +3,12 @@
 //! Not here: the verbs, which stand with their nouns.
 
 use std::fmt;
-use std::sync::Arc;
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use allocative::Allocative;
+use rankcheck_model::Loc;
 use starlark::any::ProvidesStaticType;
 use starlark::environment::{Methods, MethodsBuilder, MethodsStatic};
 use starlark::values::{Heap, NoSerialize, StarlarkValue, Value, starlark_value};
@@ -18,6 +20,7 @@ use crate::spec::noun::{
     barrier, collective, comm, container, event, exchange, flag, graph, group, memory, mutex, overlap, p2p,
     pool, question, stream, thread, window,
 };
+use crate::spec::unbounded;
 
 /// The rank that is evaluated.
 #[derive(Debug, ProvidesStaticType, NoSerialize, Allocative)]
@@ -26,7 +29,35 @@ pub(crate) struct RankValue {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     /// Set once the program looks at `r.rank`.
-    pub(crate) read: Arc<AtomicBool>,
+    pub(crate) read: Arc<RankRead>,
+}
+
+/// Whether a program looked at the number of its rank, and where first.
+#[derive(Debug, Default)]
+pub(crate) struct RankRead {
+    read: AtomicBool,
+    at: OnceLock<Loc>,
+}
+
+impl RankRead {
+    /// The program looks now, where this is written.
+    fn note(&self, at: impl FnOnce() -> Option<Loc>) {
+        if !self.read.swap(true, Ordering::Relaxed)
+            && let Some(at) = at()
+        {
+            self.at.get_or_init(|| at);
+        }
+    }
+
+    /// Whether it has looked.
+    pub(crate) fn is_read(&self) -> bool {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    /// Where it looked first, if that is known.
+    pub(crate) fn at(&self) -> Option<Loc> {
+        self.at.get().cloned()
+    }
 }
 
 starlark_simple_value!(RankValue);
@@ -47,8 +78,12 @@ impl<'v> StarlarkValue<'v> for RankValue {
 
 impl Builder {
     /// The rank number. Ranks whose program never reads it are interchangeable.
+    #[track_caller]
     pub fn rank(&self) -> u32 {
-        self.read_rank.store(true, Ordering::Relaxed);
+        let at = Location::caller();
+        self.read_rank.note(|| {
+            Some(Loc { file: at.file().into(), line: at.line(), column: at.column(), called_at: None })
+        });
         self.rank.0
     }
 
@@ -114,7 +149,7 @@ pub(crate) fn nothing(_methods: &mut MethodsBuilder) {}
 fn identity(methods: &mut MethodsBuilder) {
     #[starlark(attribute)]
     fn rank(this: &RankValue) -> starlark::Result<u32> {
-        this.read.store(true, Ordering::Relaxed);
+        this.read.note(unbounded::statement);
         Ok(this.rank)
     }
 

@@ -278,7 +278,7 @@ impl SpecSource {
             let r = heap.alloc(RankValue {
                 rank: builder.rank.0,
                 size: self.setting.ranks,
-                read: builder.read_rank.clone(),
+                read: Arc::clone(&builder.read_rank),
             });
             if let Some((function, args)) = thread {
                 let args = args.iter().map(|arg| arg.alloc(heap));
@@ -321,6 +321,10 @@ impl Source for SpecSource {
 
     fn symmetry(&self) -> Symmetry {
         self.setting.names.symmetry()
+    }
+
+    fn told_apart_at(&self) -> Option<Loc> {
+        self.setting.names.told_apart_at()
     }
 
     fn declares_overlap(&self) -> bool {

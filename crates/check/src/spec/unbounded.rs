@@ -71,6 +71,17 @@ pub(super) fn evaluate<T>(
     Ok(result)
 }
 
+/// Where the statement stands that this thread is in.
+pub(super) fn statement() -> Option<Loc> {
+    CURRENT.with_borrow(|current| {
+        let statement = current.as_ref()?.statement.as_ref()?;
+        let begin = statement.resolve_span().begin;
+        let number = |n: usize| u32::try_from(n + 1).expect("files have fewer than 2^32 lines and columns");
+        let (line, column) = (number(begin.line), number(begin.column));
+        Some(Loc { file: statement.filename().into(), line, column, called_at: None })
+    })
+}
+
 /// Takes down which statement comes next.
 pub(super) fn comes_to(next: FileSpanRef<'_>) {
     CURRENT.with_borrow_mut(|current| {

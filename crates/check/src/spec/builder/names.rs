@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rankcheck_model::id::ContentIds;
 use rankcheck_model::{Loc, LocId, Symmetry, Token};
@@ -15,6 +15,8 @@ use rustc_hash::FxHashMap;
 pub struct SourceNames {
     words: Arc<Words>,
     distinct: AtomicBool,
+    /// Where ranks were told apart first.
+    told_apart_at: OnceLock<Loc>,
     mentioned: Mutex<BTreeSet<String>>,
 }
 
@@ -77,9 +79,17 @@ impl SourceNames {
         lock(&self.words.locs).locs.get(id.at()).expect("places come from this program").clone()
     }
 
-    /// Some program looked at who it is.
-    pub fn make_distinct(&self) {
+    /// Some program looked at who it is, and where that is written, if it is known.
+    pub fn make_distinct(&self, at: Option<Loc>) {
+        if let Some(at) = at {
+            self.told_apart_at.get_or_init(|| at);
+        }
         self.distinct.store(true, Ordering::Relaxed);
+    }
+
+    /// Where ranks were told apart first.
+    pub fn told_apart_at(&self) -> Option<Loc> {
+        self.told_apart_at.get().cloned()
     }
 
     /// Whether ranks are interchangeable, as far as evaluated.

@@ -6,7 +6,6 @@ use std::borrow::Borrow;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rankcheck_model::id::ContentIds;
@@ -214,7 +213,7 @@ impl Builder {
                 return BodyKey::Named(name.to_owned(), args.clone());
             }
         }
-        let read_rank = self.read_rank.load(Ordering::Relaxed);
+        let read_rank = self.read_rank.is_read();
         BodyKey::After(read_rank.then_some(self.rank), self.answers_so_far().into())
     }
 }
