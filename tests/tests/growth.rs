@@ -1,29 +1,37 @@
-//! How the work of a search grows with ranks, threads and streams: pinned counts, which no other work on the machine changes.
+//! How the work of a search grows with ranks, batches, threads, streams and meshes: pinned counts, which no other work on the
+//! machine changes.
 //!
-//! Not here: how long it takes (`benches/engine.rs`).
+//! Not here: how long it takes (`ci/benchmarks`, `benches/engine.rs`).
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use rankcheck::search::explore::explore;
-use rankcheck::search::{Bounds, Options, RunDecisions, Verdict, search};
-use rankcheck::spec::load;
+use rankcheck::search::{Bounds, Detail, Options, RunDecisions, Verdict, search, verdict};
+use rankcheck::spec::{CheckKind, Expect, load};
 use rankcheck_model::{Config, Forgotten, Source};
 use rankcheck_tests::repository::{differs_from_golden, enter};
 
 #[test]
 fn searches_grow_as_they_are_known_to() {
     let folder = enter().join("tests/growth");
-    let mut text = String::from("states  executions\n");
-    for family in ["batches", "decisions", "mutexes", "pairs", "polls"] {
+    let mut text = String::from("states  executions  bytes kept\n");
+    for family in ["batches", "decisions", "exchange", "meshes", "mutexes", "pairs", "polls"] {
         let spec = load(&folder.join(family).with_extension("star")).expect("the family is good");
         for check in &spec.checks {
-            let explained = search(&spec, check, &Options::default()).expect("it evaluates");
+            let explained = search(&spec, check, &Options::telling(Detail::Verdict)).expect("it evaluates");
             for run in &explained.runs {
-                assert_eq!(run.verdict, Verdict::Holds, "{family} \"{}\"", check.name);
                 let of = format!("{family} \"{}\", {}", check.name, run.setting());
-                writeln!(text, "{:>6}  {:>10}  {of}", run.states, run.executions).expect("a text takes all");
+                let holds = matches!(check.kind, CheckKind::Program(Expect::Holds { .. }));
+                assert_eq!(run.verdict == Verdict::Holds, holds, "{of}: {:?}", run.verdict);
+                let source = check.source(run.ranks, &run.params, &check.assume).expect("it was searched");
+                let config = verdict::config(check, run.ranks, run.platform, &check.assume);
+                let again = explore(&(Arc::new(source) as Arc<dyn Source>), config, &Bounds::default());
+                let again = again.expect("it was searched");
+                assert_eq!((again.states, again.executions), (run.states, run.executions), "{of}");
+                writeln!(text, "{:>6}  {:>10}  {:>10}  {of}", run.states, run.executions, again.kept_bytes)
+                    .expect("a text takes all");
             }
         }
     }

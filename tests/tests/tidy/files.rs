@@ -57,6 +57,8 @@ const PLACES: &[(&str, &str)] = &[
     ("tests/growth/*.star", "families of programs that grow"),
     ("tests/growth/counts.txt", "how much is explored of each"),
     ("tests/growth/large.txt", "why a search is large, in words"),
+    ("tests/growth/promela/*.pml", "the same protocols as models for SPIN"),
+    ("tests/growth/traceforge.rs", "and for TraceForge"),
     ("tests/examples/*.rs", "what runs for as long as one likes"),
     ("tests/broken/uses/*.txt", "wrong uses of the command: text, JSON and exit code of each"),
     ("tests/broken/**/*.{star,stderr}", "bad specs and bad commands, with golden diagnostics"),

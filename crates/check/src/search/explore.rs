@@ -54,6 +54,8 @@ pub struct Exploration {
     pub executions: u64,
     /// How many operations were executed, over all runs.
     pub steps: u64,
+    /// Bytes kept of all states and edges when the last walk was over; 0 of a search that keeps whole states.
+    pub kept_bytes: u64,
     /// Objects that turned out to be contended, in words.
     pub contended: BTreeSet<String>,
     /// What one run decides, where the exploration is large.
@@ -142,6 +144,7 @@ struct SearchCounts {
     steps: u64,
     /// The sum of the fingerprints of all states.
     fingerprint: u128,
+    kept_bytes: u64,
 }
 
 /// Collects what complete runs show.
@@ -329,7 +332,12 @@ impl CompleteRuns {
         self.found(
             machine,
             &first,
-            SearchCounts { executions, steps, fingerprint: graph.fingerprint },
+            SearchCounts {
+                executions,
+                steps,
+                fingerprint: graph.fingerprint,
+                kept_bytes: graph.kept_bytes(),
+            },
             choices,
         )
     }
@@ -338,7 +346,7 @@ impl CompleteRuns {
         &self,
         machine: &Machine,
         first: &FirstRuns<R>,
-        SearchCounts { executions, steps, fingerprint }: SearchCounts,
+        SearchCounts { executions, steps, fingerprint, kept_bytes }: SearchCounts,
         choices: impl Fn(&R) -> Vec<Choice>,
     ) -> Exploration {
         let collected = self.locked();
@@ -359,6 +367,7 @@ impl CompleteRuns {
             fingerprint,
             executions,
             steps,
+            kept_bytes,
             contended: contended.map(|object| object_name(machine, *object)).collect(),
             decisions: None,
             bound: collected.bound.clone(),
