@@ -95,8 +95,10 @@ impl RunDecisions {
         const TOLD: usize = 3;
         let times: u64 = self.places.iter().map(|place| place.times).sum();
         let mut told: Vec<String> = self.places.iter().take(TOLD).map(DecisionPlace::words).collect();
-        if self.places.len() > TOLD {
-            told.push(format!("and at {} other places", self.places.len() - TOLD));
+        match self.places.len().saturating_sub(TOLD) {
+            0 => {}
+            1 => told.push("and at one other place".to_owned()),
+            more => told.push(format!("and at {more} other places")),
         }
         let ranks = match (&self.told_apart_at, self.told_apart) {
             (Some(at), _) => format!("ranks are told apart since {at}"),
