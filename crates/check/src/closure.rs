@@ -70,8 +70,6 @@ use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
 
-use rankcheck_model::Loc;
-
 pub use rankcheck_model::machine::FaultOf;
 pub use rankcheck_model::{
     CaptureMode, Class, Dtype, MapOrder, MemoryKind, Platform, ReduceOp, Rule, SizeClasses, TieBreak,
@@ -100,6 +98,7 @@ use crate::report;
 use crate::search::{Bounds, Detail, Options, search};
 use crate::spec::{
     Assumption, Check, CheckKind, Expect, Observed, Param, RANKS_AT_MOST, SpecError, SpecSource,
+    loc_of_caller,
 };
 
 /// Rank counts for which a program is checked: a number, or several.
@@ -147,8 +146,7 @@ impl Program {
             let allowed = (1..=RANKS_AT_MOST).contains(count);
             assert!(allowed, "a check cannot run {count} ranks, give between 1 and {RANKS_AT_MOST}");
         }
-        let at = Location::caller();
-        let loc = Loc { file: at.file().into(), line: at.line(), column: at.column(), called_at: None };
+        let loc = loc_of_caller(Location::caller());
         let options = Options::telling(Detail::Reason);
         Self { check: Check::of_closure(loc, ranks, Arc::new(body)), options }
     }

@@ -36,3 +36,4 @@ pub mod test;
 mod timeline;
 pub mod together;
 pub mod trace;
+mod whole_file;

@@ -36,6 +36,7 @@ use rankcheck_model::{Class, Loc, Rule, SourceError};
 
 pub use error::SpecError;
 pub(crate) use error::did_you_mean;
+pub(crate) use error::loc_of_caller;
 pub(crate) use error::span_from;
 pub use files::spec_files;
 pub use load::{load, load_any};

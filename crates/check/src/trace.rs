@@ -19,6 +19,7 @@ use crate::search::replay::{ReplayError, Subject, replay, subject};
 use crate::search::verdict::config;
 use crate::search::{Asked, Bounds, Decided, Decision, Explained, Operation, Replayed, explore};
 use crate::spec::{self, Check, Param, Spec, SpecError};
+use crate::whole_file;
 
 /// Raised whenever a field changes its meaning or goes away.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -224,15 +225,9 @@ impl Trace {
         let stem = Path::new(&self.file).file_stem().map_or_else(String::new, |s| s.to_string_lossy().into());
         let path = folder.join(format!("{stem}.{slug}.trace"));
         let text = serde_json::to_string_pretty(self).expect("a trace is strings and numbers");
-        let partial = path.with_extension("trace.partial");
         std::fs::create_dir_all(folder)
-            .and_then(|()| std::fs::write(&partial, text + "\n"))
-            .and_then(|()| std::fs::rename(&partial, &path))
-            .map_err(|cause| {
-                // What is half written helps nobody; if it cannot be removed either, the first error says more.
-                let _ = std::fs::remove_file(&partial);
-                TraceError::Write { path: path.display().to_string(), cause }
-            })
+            .and_then(|()| whole_file::write(&path, &(text + "\n")))
+            .map_err(|cause| TraceError::Write { path: path.display().to_string(), cause })
     }
 
     /// Makes the folder into which traces are to be written, and tries whether they can be.
@@ -240,10 +235,7 @@ impl Trace {
     /// # Errors
     /// If it cannot be made, or not be written to.
     pub fn prepare(folder: &Path) -> Result<(), TraceError> {
-        let path = folder.join(".trace.partial");
-        std::fs::create_dir_all(folder)
-            .and_then(|()| std::fs::write(&path, ""))
-            .and_then(|()| std::fs::remove_file(&path))
+        whole_file::prepare_folder(folder)
             .map_err(|cause| TraceError::Write { path: folder.display().to_string(), cause })
     }
 

@@ -26,6 +26,7 @@ use super::results::{CaseResults, KeptComparison, KeptReport, Reported, RunCompa
 use super::select::{CheckSelection, WantedVerdict};
 use crate::shard::Shard;
 use crate::spec::SpecError;
+use crate::whole_file;
 
 /// Raised whenever the lines change.
 const SCHEMA_VERSION: u32 = 1;
@@ -200,12 +201,7 @@ impl ShardFile {
             line(&mut text, &case);
         }
         line(&mut text, &LastLine { lines: results.len() });
-        let partial = self.partial();
-        fs::write(&partial, text).and_then(|()| fs::rename(&partial, &self.path)).map_err(|cause| {
-            // What is half written helps nobody; if it cannot be removed either, the first error says more.
-            let _ = fs::remove_file(&partial);
-            self.cannot(cause)
-        })
+        whole_file::write(&self.path, &text).map_err(|cause| self.cannot(cause))
     }
 
     /// Makes the folder of the file, tries whether it can be written to, and removes what an earlier run left: if this one is
@@ -214,23 +210,12 @@ impl ShardFile {
     /// # Errors
     /// If the file cannot be written.
     pub(super) fn prepare(&self) -> Result<(), NotWritten> {
-        let partial = self.partial();
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        folder
-            .map_or(Ok(()), fs::create_dir_all)
-            .and_then(|()| fs::write(&partial, ""))
-            .and_then(|()| fs::remove_file(&partial))
+        whole_file::prepare_folder(self.path.parent().unwrap_or_else(|| Path::new("")))
             .and_then(|()| match fs::remove_file(&self.path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
                 Ok(()) | Err(_) => Ok(()),
             })
             .map_err(|cause| self.cannot(cause))
-    }
-
-    fn partial(&self) -> PathBuf {
-        let mut name = self.path.clone().into_os_string();
-        name.push(".partial");
-        name.into()
     }
 
     fn cannot(&self, cause: std::io::Error) -> NotWritten {

@@ -10,6 +10,8 @@ use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::whole_file;
+
 /// What tells a page of ours from a file of somebody else.
 pub(super) const GENERATOR: &str = "<meta name=\"generator\" content=\"rankcheck\">";
 /// Bytes of a file in which that has to stand.
@@ -61,10 +63,7 @@ pub fn file_name(title: &str, subject: &str) -> String {
 /// # Errors
 /// If it cannot be made, or not be written to, or has an index of somebody else.
 pub fn prepare(folder: &Path) -> Result<(), FolderError> {
-    let path = folder.join(".index.partial");
-    std::fs::create_dir_all(folder)
-        .and_then(|()| std::fs::write(&path, ""))
-        .and_then(|()| std::fs::remove_file(&path))
+    whole_file::prepare_folder(folder)
         .map_err(|cause| FolderError::Write { path: folder.display().to_string(), cause })?;
     ours_or_absent(&folder.join(INDEX))
 }
@@ -76,12 +75,8 @@ pub fn prepare(folder: &Path) -> Result<(), FolderError> {
 pub fn write(folder: &Path, name: &str, text: &str) -> Result<(), FolderError> {
     let path = folder.join(name);
     ours_or_absent(&path)?;
-    let partial = folder.join(format!(".{name}.partial"));
-    std::fs::write(&partial, text).and_then(|()| std::fs::rename(&partial, &path)).map_err(|cause| {
-        // What is half written helps nobody; if it cannot be removed either, the first error says more.
-        let _ = std::fs::remove_file(&partial);
-        FolderError::Write { path: path.display().to_string(), cause }
-    })
+    whole_file::write(&path, text)
+        .map_err(|cause| FolderError::Write { path: path.display().to_string(), cause })
 }
 
 /// Removes pages that an earlier report wrote and that are not among these.

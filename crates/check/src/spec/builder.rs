@@ -14,8 +14,8 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use rankcheck_model::{
-    Answer, Block, Loc, LocId, Op, Operand, Operation, Question, Rank, Slot, SourceError, Statement,
-    Terminator, ThreadOp, ThreadStart, Token,
+    Answer, Block, LocId, Op, Operand, Operation, Question, Rank, Slot, SourceError, Statement, Terminator,
+    ThreadOp, ThreadStart, Token,
 };
 use rustc_hash::{FxHashMap, FxHasher};
 
@@ -23,7 +23,7 @@ pub use memo::Memo;
 pub use names::{SourceNames, Words};
 
 use crate::spec::Param;
-use crate::spec::error::Wrong;
+use crate::spec::error::{Wrong, loc_of_caller};
 use crate::spec::handle::{take_tested, tested_message};
 use crate::spec::noun::thread::Spawned;
 use crate::spec::rank::RankRead;
@@ -148,9 +148,7 @@ impl Builder {
         if let Some(line) = self.line.get() {
             return line;
         }
-        let at = Location::caller();
-        let loc = Loc { file: at.file().into(), line: at.line(), column: at.column(), called_at: None };
-        self.setting.names.loc_id(&loc)
+        self.setting.names.loc_id(&loc_of_caller(Location::caller()))
     }
 
     /// The token of a text.

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 
 use miette::{
@@ -173,6 +174,11 @@ pub(crate) fn loc_of(span: &FileSpan, texts: &Texts) -> Loc {
         before[before.rfind('\n').map_or(0, |at| at + 1)..].chars().count()
     });
     Loc { file: span.filename().into(), line: number(begin.line), column: number(column), called_at: None }
+}
+
+/// Where Rust calls from.
+pub(crate) fn loc_of_caller(caller: &Location<'_>) -> Loc {
+    Loc { file: caller.file().into(), line: caller.line(), column: caller.column(), called_at: None }
 }
 
 /// What is wrong with the arguments of a verb.

@@ -15,6 +15,7 @@ use starlark::values::{Heap, NoSerialize, StarlarkValue, Value, starlark_value};
 use starlark::{starlark_module, starlark_simple_value};
 
 use crate::spec::builder::Builder;
+use crate::spec::error::loc_of_caller;
 use crate::spec::handle::Handle;
 use crate::spec::noun::{
     barrier, collective, comm, container, event, exchange, flag, graph, group, memory, mutex, overlap, p2p,
@@ -80,10 +81,8 @@ impl Builder {
     /// The rank number. Ranks whose program never reads it are interchangeable.
     #[track_caller]
     pub fn rank(&self) -> u32 {
-        let at = Location::caller();
-        self.read_rank.note(|| {
-            Some(Loc { file: at.file().into(), line: at.line(), column: at.column(), called_at: None })
-        });
+        let caller = Location::caller();
+        self.read_rank.note(|| Some(loc_of_caller(caller)));
         self.rank.0
     }
 

@@ -13,7 +13,7 @@ use rankcheck_model::{Loc, SourceError};
 use serde::{Deserialize, Serialize};
 use starlark::codemap::{FileSpan, FileSpanRef};
 
-use crate::spec::error::Texts;
+use crate::spec::error::{Texts, loc_of};
 
 /// An evaluation that cannot be made, because one text or list of it is too large.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,10 +75,8 @@ pub(super) fn evaluate<T>(
 pub(super) fn statement() -> Option<Loc> {
     CURRENT.with_borrow(|current| {
         let statement = current.as_ref()?.statement.as_ref()?;
-        let begin = statement.resolve_span().begin;
-        let number = |n: usize| u32::try_from(n + 1).expect("files have fewer than 2^32 lines and columns");
-        let (line, column) = (number(begin.line), number(begin.column));
-        Some(Loc { file: statement.filename().into(), line, column, called_at: None })
+        // Of no use here are texts, by which columns count characters.
+        Some(loc_of(statement, &Texts::new()))
     })
 }
 

@@ -1,0 +1,29 @@
+//! Files that are whole or not there, whenever the command is killed.
+//!
+//! Not here: what stands in them, and what is said where they cannot be written.
+
+use std::fs;
+use std::io::{Error, ErrorKind, Result};
+use std::path::Path;
+
+/// Writes a file, which has its name only once it is complete.
+///
+/// # Errors
+/// If it cannot be written, or the path names no file.
+pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
+    let name = path.file_name().ok_or_else(|| Error::new(ErrorKind::InvalidInput, "it names no file"))?;
+    let partial = path.with_file_name(format!(".{}.partial", name.display()));
+    fs::write(&partial, text).and_then(|()| fs::rename(&partial, path)).inspect_err(|_| {
+        // What is half written helps nobody; if it cannot be removed either, the first error says more.
+        let _ = fs::remove_file(&partial);
+    })
+}
+
+/// Makes a folder, and tries whether files can be written into it.
+///
+/// # Errors
+/// If it cannot be made, or not be written to.
+pub(crate) fn prepare_folder(folder: &Path) -> Result<()> {
+    let tried = folder.join(".rankcheck.partial");
+    fs::create_dir_all(folder).and_then(|()| fs::write(&tried, "")).and_then(|()| fs::remove_file(&tried))
+}
