@@ -13,6 +13,7 @@ use crate::noun::pool::Plan;
 use crate::order::dependence::{Access, Object};
 use crate::order::poll::{NondetValues, Poll};
 use crate::program::Operand;
+use crate::rank::Rank;
 
 pub use crate::noun::barrier::BarrierOp;
 pub use crate::noun::collective::{Collective, CollectiveKind, Connection, Counting, Declared, Root};
@@ -254,6 +255,18 @@ impl Op {
                     | Self::Graph(GraphOp::Replay { .. })
                     | Self::Thread(ThreadOp::Spawn { .. })
             )
+    }
+
+    /// Whether a rank may do it: only members come to what a list of ranks meets in.
+    #[must_use]
+    pub fn admits(&self, rank: Rank) -> bool {
+        let (Self::Comm(CommOp::Init { members, .. })
+        | Self::Barrier(BarrierOp::Enter { members } | BarrierOp::AllAgree { members, .. })
+        | Self::Exchange(ExchangeOp { members, .. })) = self
+        else {
+            return true;
+        };
+        members.contains(&rank)
     }
 
     /// How many slots the operation produces.

@@ -318,24 +318,33 @@ impl Explaining<'_> {
     /// An operation in whose place the peer does another. Slots before `common` are the same to both.
     fn exchange(&mut self, of: &AlikeOperation, peer: &AlikeOperation, common: u32) -> Option<Cause> {
         let known = of.slots == peer.slots || peer.uses.iter().all(|slot| slot.index < common);
-        if !known || peer.op.slots() > of.op.slots() {
+        let possible = peer.op.slots() <= of.op.slots() && peer.op.admits(of.position.rank);
+        if !(known && possible) {
             return None;
         }
         let trial = self.trials.exchanged(of.position, &peer.op);
         self.is_gone(trial).then(|| Cause::Difference { at: of.at.clone(), peer: peer.at.clone() })
     }
 
-    /// Ranks whose operations are compared: those of the finding with one another, else with a rank beside them.
+    /// Ranks whose operations are compared: those of the finding and of its marks with one another, and the one rank
+    /// of the finding with a rank beside it.
     fn pairs(&self) -> Vec<(Rank, Rank)> {
-        let mut ranks: BTreeSet<Rank> = self.shown.broken.ops.iter().map(|at| at.op.rank).collect();
+        let broken: BTreeSet<Rank> = self.shown.broken.ops.iter().map(|at| at.op.rank).collect();
+        let mut ranks = broken.clone();
         ranks.extend(self.shown.essential.iter().map(|at| at.op.rank));
-        if ranks.len() < 2 {
-            ranks.extend([Rank(0), Rank(1)]);
-        }
-        let mut ranks: Vec<Rank> = ranks.into_iter().collect();
-        ranks.truncate(4);
+        let ranks: Vec<Rank> = ranks.into_iter().take(4).collect();
         let pairs = ranks.iter().enumerate();
-        pairs.flat_map(|(nth, a)| ranks[nth + 1..].iter().map(|b| (*a, *b))).collect()
+        let mut pairs: Vec<(Rank, Rank)> =
+            pairs.flat_map(|(nth, a)| ranks[nth + 1..].iter().map(|b| (*a, *b))).collect();
+        let beside: BTreeSet<Rank> = broken.iter().copied().chain([Rank(0), Rank(1)]).collect();
+        let mut beside = beside.into_iter();
+        if broken.len() < 2
+            && let (Some(a), Some(b)) = (beside.next(), beside.next())
+            && !pairs.contains(&(a, b))
+        {
+            pairs.push((a, b));
+        }
+        pairs
     }
 
     /// The operations of a rank's first thread that ranks usually do alike. What they do in roles is no difference:

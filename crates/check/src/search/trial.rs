@@ -602,7 +602,8 @@ impl<'a> Trials<'a> {
         })
     }
 
-    /// What the run shows where an operation is another one. What uses the result of the first is left out.
+    /// What the run shows where an operation is another one, which [admits](Op::admits) its rank. What uses the result
+    /// of the first is left out.
     pub fn exchanged(&mut self, at: OpPosition, op: &Op) -> TrialResult {
         let op = op.clone();
         let mut left_out = self.with_users(at);
