@@ -25,6 +25,8 @@ pub struct Both {
     pub exact: Exploration,
     /// All interleavings of single steps: the oracle.
     pub naive: Exploration,
+    /// As `exact`, where histories merge.
+    pub merged: Exploration,
 }
 
 /// The result of a comparison.
@@ -68,6 +70,14 @@ pub fn bounds() -> Bounds {
     Bounds { states: 30_000, merge_from: u64::MAX, ..Bounds::default() }
 }
 
+/// An outcome without the names of what breaks its rules. By which of its calls a deadlock is named depends on how large
+/// their pasts are, which is history: where histories merge, the one that came first names it.
+#[must_use]
+pub fn unnamed(outcome: Outcome) -> Outcome {
+    let findings = outcome.findings.iter().map(|(rule, _)| (*rule, "".into())).collect();
+    Outcome { findings, ..outcome }
+}
+
 /// Compares the two semantics of a program.
 #[must_use]
 pub fn compare(trial: &Trial) -> Compared {
@@ -89,8 +99,10 @@ fn explored(trial: &Trial) -> Compared {
     }
     let reduced = explore(&source, trial.config.clone(), &bounds()).expect("a script evaluates");
     let config = Config { concurrent_calls: ConcurrentCalls::InEveryOrder, ..trial.config.clone() };
-    let exact = explore(&source, config, &bounds()).expect("a script evaluates");
-    let both = Box::new(Both { reduced, exact, naive });
+    let exact = explore(&source, config.clone(), &bounds()).expect("a script evaluates");
+    let merge = Bounds { merge_from: 0, ..bounds() };
+    let merged = explore(&source, config, &merge).expect("a script evaluates");
+    let both = Box::new(Both { reduced, exact, naive, merged });
     let differ = |in_what, text| {
         let verdict = verdict(&both);
         Compared::Differ(Difference { in_what, text, verdict })
@@ -111,27 +123,20 @@ fn explored(trial: &Trial) -> Compared {
     if let Some(text) = text {
         return differ(InWhat::Outcomes, text);
     }
-    let merge = Bounds { merge_from: 0, ..bounds() };
-    let config = Config { concurrent_calls: ConcurrentCalls::InEveryOrder, ..trial.config.clone() };
-    let merged = explore(&source, config, &merge).expect("a script evaluates");
-    // By which of its calls a deadlock is named depends on how large their pasts are, which is history.
-    let unnamed = |outcome: Outcome| {
-        let findings = outcome.findings.iter().map(|(rule, _)| (*rule, "".into())).collect();
-        Outcome { findings, ..outcome }
-    };
     let shown = |exploration: &Exploration| -> BTreeSet<Outcome> {
         shown(exploration).into_iter().map(unnamed).collect()
     };
-    if (shown(&merged), found(&merged)) == (shown(&both.exact), found(&both.exact)) {
+    let (merged, exact) = (&both.merged, &both.exact);
+    if (shown(merged), found(merged)) == (shown(exact), found(exact)) {
         return Compared::Agree(both);
     }
-    let (shown, told_apart) = (shown(&merged), shown(&both.exact));
+    let (shown, told_apart) = (shown(merged), shown(exact));
     let lost: Vec<_> = told_apart.difference(&shown).collect();
     let invented: Vec<_> = shown.difference(&told_apart).collect();
     let text = format!(
         "where histories merge, lost {lost:#?}\ninvented {invented:#?}\n{:#?}\ninstead of {:#?}",
-        found(&merged),
-        found(&both.exact),
+        found(merged),
+        found(exact),
     );
     differ(InWhat::Merged, text)
 }

@@ -5,6 +5,8 @@
 //! ([`Kept`](crate::script::Kept)).
 //! Not here: what is compared.
 
+mod agreement;
+mod answer;
 mod barrier;
 mod builder;
 mod collective;
@@ -28,10 +30,11 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use rankcheck_model::{
-    CollectiveKind, CommOp, ExchangeOp, IpcOp, MapOp, MemoryOp, Op, Operand, Rank, Resources, ThreadOp,
+    BarrierOp, CollectiveKind, CommOp, ExchangeOp, IpcOp, MapOp, MemoryOp, Op, Operand, Rank, Resources,
+    ThreadOp,
 };
 
-use crate::script::{Item, Script, Trial};
+use crate::script::{Item, Recall, Script, Trial};
 use builder::{Builder, Built, built};
 
 /// The nouns of which there are fragments. Each is drawn as often as its fragments weigh: 4 is an ordinary one, and
@@ -77,6 +80,13 @@ nouns! {
     Barrier(barrier),
     Exchange(exchange),
     Ipc(ipc),
+    Answer(answer),
+    Agreement(agreement),
+}
+
+/// The fragments of one noun.
+fn of<F: Arbitrary + 'static>(noun: fn(F) -> Fragment) -> BoxedStrategy<Fragment> {
+    any::<F>().prop_map(noun).boxed()
 }
 
 /// What a random program is made of.
@@ -86,10 +96,47 @@ pub struct Recipe {
     fragments: Vec<Fragment>,
 }
 
-/// Random programs of 2 or 3 ranks and 1 to 4 fragments.
-pub fn recipes() -> impl Strategy<Value = Recipe> {
-    let parts = (2_u32..=3, proptest::collection::vec(fragment(), 1..5));
-    parts.prop_map(|(ranks, fragments)| Recipe { ranks, fragments })
+/// Random programs that are about something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// Every noun.
+    General,
+    /// Two threads of a rank change its lists and maps under mutexes, and sometimes look what is there.
+    Mutexes,
+    /// Ranks ask, and what they are answered matters at once, later, or never.
+    Answers,
+    /// Ranks decide for themselves, and agree then.
+    Agreements,
+}
+
+impl Family {
+    /// All of them, in the order of declaration.
+    pub const ALL: [Self; 4] = [Self::General, Self::Mutexes, Self::Answers, Self::Agreements];
+
+    /// The numbers of ranks. What is asked on each of three multiplies.
+    fn ranks(self) -> BoxedStrategy<u32> {
+        match self {
+            Self::General => (2_u32..=3).boxed(),
+            Self::Mutexes | Self::Answers | Self::Agreements => {
+                prop_oneof![2 => Just(2), 1 => Just(3)].boxed()
+            }
+        }
+    }
+
+    /// The programs: of 2 or 3 ranks and a few fragments.
+    pub fn recipes(self) -> BoxedStrategy<Recipe> {
+        use Fragment::{Agreement, Answer, Barrier, Container, Mutex, Stream};
+        let (fragments, at_most) = match self {
+            Self::General => (fragment().boxed(), 4),
+            Self::Mutexes => (prop_oneof![6 => of(Mutex), 1 => of(Container), 1 => of(Answer)].boxed(), 2),
+            Self::Answers => (prop_oneof![8 => of(Answer), 1 => of(Container), 1 => of(Stream)].boxed(), 4),
+            Self::Agreements => {
+                (prop_oneof![5 => of(Agreement), 2 => of(Answer), 1 => of(Barrier)].boxed(), 4)
+            }
+        };
+        let parts = (self.ranks(), proptest::collection::vec(fragments, 1..=at_most));
+        parts.prop_map(|(ranks, fragments)| Recipe { ranks, fragments }).boxed()
+    }
 }
 
 impl Recipe {
@@ -104,36 +151,78 @@ impl Recipe {
     /// ranks apart.
     #[must_use]
     pub fn trial_of_alike(&self) -> Trial {
+        self.alike(|script, op| op_without_ranks(script, self.ranks, op))
+    }
+
+    /// The same, but for collectives with a root: a wrong program, because these tell ranks apart.
+    #[must_use]
+    pub fn trial_of_alike_with_roots(&self) -> Trial {
+        self.alike(|script, op| {
+            if matches!(op, Op::Collective(_)) {
+                vec![op.clone()]
+            } else {
+                op_without_ranks(script, self.ranks, op)
+            }
+        })
+    }
+
+    /// The program of [`trial`](Self::trial), whose ranks are taken for interchangeable although they are not.
+    #[must_use]
+    pub fn trial_taken_for_alike(&self) -> Trial {
+        let Built { mut script, config, .. } = built(self.ranks, &self.fragments);
+        script.interchangeable = true;
+        Trial { script: Arc::new(script), config }
+    }
+
+    /// The program in which every rank runs what the first fragment's rank runs, with what stands for each operation.
+    fn alike(&self, stands_for: impl Fn(&Script, &Op) -> Vec<Op>) -> Trial {
         let Built { mut script, config, about } = built(self.ranks, &self.fragments);
         let threads = &script.ranks[about as usize];
-        let without_ranks = |item| without_ranks(&script, self.ranks, item);
+        let changed = |item| changed(item, |op| stands_for(&script, op));
         let threads: Vec<Vec<Item>> =
-            threads.iter().map(|items| items.iter().flat_map(without_ranks).collect()).collect();
+            threads.iter().map(|items| items.iter().flat_map(changed).collect()).collect();
         script.ranks = vec![threads; self.ranks as usize];
         script.interchangeable = true;
         Trial { script: Arc::new(script), config }
     }
 }
 
+/// An item with other operations, which produce as many slots.
+fn changed(item: &Item, of: impl Fn(&Op) -> Vec<Op>) -> Vec<Item> {
+    match item {
+        Item::Do(op) => of(op).into_iter().map(Item::Do).collect(),
+        Item::If(..) => vec![item.clone()],
+        Item::Recall(Recall { question, then, otherwise }) => {
+            let all = |ops: &[Op]| ops.iter().flat_map(&of).collect();
+            let (then, otherwise) = (all(then), all(otherwise));
+            vec![Item::Recall(Recall { question: *question, then, otherwise })]
+        }
+    }
+}
+
 /// What stands for an operation where ranks are interchangeable: as many slots, and no rank.
-fn without_ranks(script: &Script, ranks: u32, item: &Item) -> Vec<Item> {
-    let step = || vec![Item::Do(Op::Thread(ThreadOp::Step { label: script.name("left out") }))];
-    let Item::Do(op) = item else { return vec![item.clone()] };
+fn op_without_ranks(script: &Script, ranks: u32, op: &Op) -> Vec<Op> {
+    let all = || (0..ranks).map(Rank).collect();
     match op {
         Op::Comm(CommOp::Split { name, .. }) => {
-            let (name, members) = (*name, (0..ranks).map(Rank).collect());
-            vec![Item::Do(Op::Comm(CommOp::Init { name, members, children: Resources::Own }))]
+            vec![Op::Comm(CommOp::Init { name: *name, members: all(), children: Resources::Own })]
         }
         Op::Collective(call) => {
             let mut call = Arc::clone(call);
             Arc::make_mut(&mut call).kind = CollectiveKind::AllReduce;
-            vec![Item::Do(Op::Collective(call))]
+            vec![Op::Collective(call)]
         }
-        Op::Transfer(_) | Op::Memory(MemoryOp::Expect { .. }) => step(),
+        Op::Barrier(BarrierOp::Enter { .. }) => vec![Op::Barrier(BarrierOp::Enter { members: all() })],
+        Op::Barrier(BarrierOp::AllAgree { value, .. }) => {
+            vec![Op::Barrier(BarrierOp::AllAgree { members: all(), value: value.clone() })]
+        }
+        Op::Transfer(_) | Op::Memory(MemoryOp::Expect { .. }) => {
+            vec![Op::Thread(ThreadOp::Step { label: script.name("left out") })]
+        }
         // Memory of another rank is memory of one of them.
         Op::Ipc(IpcOp::Open { .. }) | Op::Exchange(ExchangeOp { .. }) => {
             let (map, key, default) = (script.name("empty"), Operand::Null, Operand::Null);
-            vec![Item::Do(Op::Map(MapOp::Get { map, key, default })); op.slots() as usize]
+            vec![Op::Map(MapOp::Get { map, key, default }); op.slots() as usize]
         }
         Op::Thread(_)
         | Op::Comm(_)
@@ -146,11 +235,10 @@ fn without_ranks(script: &Script, ranks: u32, item: &Item) -> Vec<Item> {
         | Op::Memory(_)
         | Op::Pool(_)
         | Op::Ipc(_)
-        | Op::Barrier(_)
         | Op::Mutex(_)
         | Op::Store(_)
         | Op::Flag(_)
         | Op::Map(_)
-        | Op::List(_) => vec![item.clone()],
+        | Op::List(_) => vec![op.clone()],
     }
 }

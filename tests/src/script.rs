@@ -24,6 +24,19 @@ pub enum Item {
     Do(Op),
     /// A question; the operations run only if the answer is not 0. They may produce no slots.
     If(Question, Vec<Op>),
+    /// What depends on an answer that was given before.
+    Recall(Recall),
+}
+
+/// Operations that depend on the answer to an earlier question of their thread, and ask nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recall {
+    /// The position of the question among those of the thread.
+    pub question: usize,
+    /// What runs if the answer was not 0.
+    pub then: Vec<Op>,
+    /// What runs if it was 0. It produces as many slots.
+    pub otherwise: Vec<Op>,
 }
 
 /// A program: for each rank the threads' items. Thread 0 starts by itself, thread n runs what is number n of its rank.
@@ -71,6 +84,21 @@ impl Script {
         self.ranks[rank as usize][thread as usize].push(Item::If(question, then));
     }
 
+    /// Adds what depends on an earlier answer; returns the slot that its first operation produces, if it does.
+    pub fn recall(&mut self, rank: u32, thread: u32, recall: Recall) -> Operand {
+        let items = &mut self.ranks[rank as usize][thread as usize];
+        let index = items.iter().map(Item::slots).sum();
+        items.push(Item::Recall(recall));
+        Operand::Slot(Slot { start: ThreadStart(thread.into()), index })
+    }
+
+    /// How many questions a thread has so far.
+    #[must_use]
+    pub fn questions(&self, rank: u32, thread: u32) -> usize {
+        let items = &self.ranks[rank as usize][thread as usize];
+        items.iter().filter(|item| matches!(item, Item::If(..))).count()
+    }
+
     /// Adds a thread; the caller records the spawn.
     ///
     /// # Panics
@@ -83,10 +111,21 @@ impl Script {
 }
 
 impl Item {
+    /// The operations that it may run.
+    pub fn ops(&self) -> impl Iterator<Item = &Op> {
+        let (one, then, otherwise): (Option<&Op>, &[Op], &[Op]) = match self {
+            Self::Do(op) => (Some(op), &[], &[]),
+            Self::If(_, then) => (None, then, &[]),
+            Self::Recall(Recall { then, otherwise, .. }) => (None, then, otherwise),
+        };
+        one.into_iter().chain(then).chain(otherwise)
+    }
+
     fn slots(&self) -> u32 {
         match self {
             Self::Do(verb) => verb.slots(),
             Self::If(..) => 0,
+            Self::Recall(recall) => recall.then.iter().map(Op::slots).sum(),
         }
     }
 }
@@ -114,7 +153,8 @@ impl Source for Script {
             let thread = u32::try_from(start.0).expect("few threads");
             let loc = LocId(file * 1_000_000 + thread * 10_000 + u32::try_from(line).expect("short"));
             before.push(passed);
-            passed += 1;
+            // What recalls an answer is no operation itself.
+            passed += u32::from(!matches!(item, Item::Recall(_)));
             let statement = |op: &Op| Statement { op: located(op, start, &before), loc };
             match item {
                 Item::Do(op) => ops.push(statement(op)),
@@ -133,6 +173,13 @@ impl Source for Script {
                         }
                     }
                 },
+                Item::Recall(Recall { question, then, otherwise }) => {
+                    // What was not asked was not answered with yes.
+                    let yes = answers.get(*question).is_some_and(|answer| *answer != 0);
+                    let run = if yes { then } else { otherwise };
+                    ops.extend(run.iter().map(statement));
+                    passed += u32::try_from(run.len()).expect("short");
+                }
             }
         }
         Ok(Arc::new(Block { ops, terminator: Terminator::Return }))

@@ -29,6 +29,7 @@ mod laws;
 mod litmus;
 mod logged;
 mod midway;
+mod mutants;
 mod nightly;
 mod observed;
 mod page;

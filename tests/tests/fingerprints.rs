@@ -17,7 +17,7 @@ use rankcheck::search::explore::{Exploration, breadth_first, explore_alone, expl
 use rankcheck::search::verdict;
 use rankcheck::spec::load;
 use rankcheck_model::{Config, Machine, Platform, Source, SourceError};
-use rankcheck_tests::random::recipes;
+use rankcheck_tests::random::Family;
 use rankcheck_tests::repository::{enter, specs};
 use rankcheck_tests::script::Trial;
 
@@ -48,7 +48,7 @@ fn programs() -> Vec<ToExplore> {
     }
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[21; 32]));
-    let strategy = recipes();
+    let strategy = Family::General.recipes();
     for nth in 0..PROGRAMS {
         let recipe = strategy.new_tree(&mut runner).expect("a strategy generates").current();
         let Trial { script, config } = recipe.trial();

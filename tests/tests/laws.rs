@@ -9,13 +9,12 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestRng, TestRunner};
 use rankcheck::search::explore::{Exploration, explore};
-use rankcheck::search::naive;
-use rankcheck_model::machine::{ConcurrentCalls, FaultOf, Launcher};
-use rankcheck_model::{Config, ObjectKind, Outcome, RankOutcome, Rule, Source};
-use rankcheck_tests::agreement::{Both, Compared, Difference, bounds, compare, outcomes, verdict};
-use rankcheck_tests::random::{Recipe, recipes};
+use rankcheck_model::machine::{FaultOf, Launcher};
+use rankcheck_model::{Config, Op, Outcome, RankOutcome, Rule, Source};
+use rankcheck_tests::agreement::{Both, Compared, Difference, bounds, compare, verdict};
+use rankcheck_tests::random::{Family, Recipe};
 use rankcheck_tests::repository::{differs_from_golden, enter, files_under};
-use rankcheck_tests::script::{Kept, Trial, shrunk};
+use rankcheck_tests::script::{Item, Kept, Script, Trial, shrunk};
 
 /// So many programs are compared unless `RANKCHECK_PROGRAMS` asks for others: fewer, or more every night.
 const PROGRAMS: usize = 3_000;
@@ -42,23 +41,99 @@ pub(crate) fn runner(law: u8) -> TestRunner {
 }
 
 /// A law that compares both semantics of random programs.
-struct Law {
-    name: &'static str,
-    trial: fn(&Recipe) -> Trial,
+pub(crate) struct Law {
+    pub(crate) name: &'static str,
+    family: Family,
+    /// The program of a recipe.
+    pub(crate) trial: fn(&Recipe) -> Trial,
     seed: u8,
-    /// How many programs to compare, beside those that are too large.
-    wanted: usize,
+    /// It compares so many where [`programs`] says a hundred, beside those that are too large.
+    percent: usize,
     /// At most so many in a hundred of them are left out beside, because the oracle hits a bound.
     too_large_percent: usize,
 }
 
+/// All nouns, on ranks of which each has a program of its own.
+pub(crate) const GENERAL: Law = Law {
+    name: "reduced_and_naive_agree",
+    family: Family::General,
+    trial: Recipe::trial,
+    seed: 7,
+    percent: 100,
+    too_large_percent: 20,
+};
+
+/// All nouns, on ranks that run one program.
+pub(crate) const ALIKE: Law = Law {
+    name: "interchangeable_ranks_agree",
+    trial: Recipe::trial_of_alike,
+    seed: 13,
+    percent: 25,
+    // Every rank does all of it.
+    too_large_percent: 40,
+    ..GENERAL
+};
+
+pub(crate) const MUTEXES: Law =
+    Law { name: "mutexes_agree", family: Family::Mutexes, seed: 31, percent: 20, ..GENERAL };
+
+pub(crate) const MUTEXES_ALIKE: Law = Law {
+    name: "mutexes_of_interchangeable_ranks_agree",
+    family: Family::Mutexes,
+    seed: 32,
+    percent: 5,
+    ..ALIKE
+};
+
+pub(crate) const ANSWERS: Law =
+    Law { name: "answers_agree", family: Family::Answers, seed: 33, percent: 20, ..GENERAL };
+
+pub(crate) const ANSWERS_ALIKE: Law = Law {
+    name: "answers_of_interchangeable_ranks_agree",
+    family: Family::Answers,
+    seed: 34,
+    percent: 10,
+    ..ALIKE
+};
+
+pub(crate) const AGREEMENTS: Law =
+    Law { name: "agreements_agree", family: Family::Agreements, seed: 35, percent: 20, ..GENERAL };
+
+pub(crate) const AGREEMENTS_ALIKE: Law = Law {
+    name: "agreements_of_interchangeable_ranks_agree",
+    family: Family::Agreements,
+    seed: 36,
+    percent: 10,
+    ..ALIKE
+};
+
 impl Law {
+    /// How many programs it compares, where all laws compare so many.
+    fn of(&self, programs: usize) -> usize {
+        programs * self.percent / 100
+    }
+
+    /// The programs that it compares in every `cargo test`.
+    pub(crate) fn recipes_by_default(&self) -> impl Iterator<Item = Recipe> + use<> {
+        let (mut runner, strategy) = (runner(self.seed), self.family.recipes());
+        let recipes = std::iter::repeat_with(move || {
+            strategy.new_tree(&mut runner).expect("a strategy generates").current()
+        });
+        recipes.take(self.of(PROGRAMS))
+    }
+
+    /// How many programs may be left out beside those that are compared; some more where there are few.
+    fn at_most(&self, compared: usize) -> usize {
+        20 + compared * self.too_large_percent / 100
+    }
+
     /// Compares programs until enough are, and shows `agree` each of them.
     fn check(&self, mut agree: impl FnMut(&Recipe, &Both)) {
-        let (mut runner, strategy) = (runner(self.seed), recipes());
+        let (mut runner, strategy) = (runner(self.seed), self.family.recipes());
         let (mut compared, mut too_large, mut differences) = (0, 0, 0);
         let mut shown = BTreeSet::new();
-        while compared < self.wanted && differences < SHOWN && too_large <= self.at_most(compared) {
+        let wanted = self.of(programs());
+        while compared < wanted && differences < SHOWN && too_large <= self.at_most(compared) {
             let tree = strategy.new_tree(&mut runner).expect("a strategy generates");
             let recipe = tree.current();
             match compare(&(self.trial)(&recipe)) {
@@ -79,12 +154,27 @@ impl Law {
         let texts: Vec<String> =
             shown.iter().enumerate().map(|(nth, shown)| shown.told(self.name, nth)).collect();
         assert!(differences == 0, "{differences} programs differ:\n{}", texts.join("\n\n"));
-        assert!(compared == self.wanted, "too many programs are too large for the oracle; make them smaller");
+        assert!(compared == wanted, "too many programs are too large for the oracle; make them smaller");
     }
 
-    /// How many programs may be left out beside those that are compared; some more where there are few.
-    fn at_most(&self, compared: usize) -> usize {
-        20 + compared * self.too_large_percent / 100
+    /// Compares as many programs as are wanted. So many in a hundred must have several outcomes, and so many fewer states
+    /// where histories merge.
+    fn holds(&self, several_percent: usize, merging_percent: usize) {
+        let wanted = self.of(programs());
+        let (mut several, mut merging) = (0, 0);
+        self.check(|_, both| {
+            several += usize::from(both.reduced.outcomes.len() > 1);
+            merging += usize::from(both.merged.states < both.exact.states);
+        });
+        println!(
+            "{}: of {wanted} programs {several} have several outcomes, histories merge in {merging}",
+            self.name
+        );
+        assert!(
+            several * 100 >= wanted * several_percent,
+            "at least {several_percent} % with several outcomes"
+        );
+        assert!(merging * 100 >= wanted * merging_percent, "at least {merging_percent} % with fewer states");
     }
 
     /// Makes a program smaller as long as the semantics differ in the same.
@@ -134,6 +224,31 @@ impl Counterexample {
     }
 }
 
+/// In how many programs there is what reductions are about.
+#[derive(Debug, Default)]
+struct Drawn {
+    /// Some rank has two threads.
+    threads: usize,
+    /// Some rank launches on several streams.
+    streams: usize,
+    /// Some rank has mutexes, lists, maps, events or pools.
+    own_objects: usize,
+}
+
+impl Drawn {
+    fn count(&mut self, script: &Script) {
+        let ops =
+            |rank: &Vec<Vec<Item>>| rank.iter().flatten().flat_map(Item::ops).cloned().collect::<Vec<Op>>();
+        let streams =
+            |rank: &Vec<Vec<Item>>| ops(rank).iter().filter_map(Op::stream).collect::<BTreeSet<_>>().len();
+        let own =
+            |op: &Op| matches!(op, Op::Mutex(_) | Op::List(_) | Op::Map(_) | Op::Event(_) | Op::Pool(_));
+        self.threads += usize::from(script.ranks.iter().any(|threads| threads.len() > 1));
+        self.streams += usize::from(script.ranks.iter().any(|rank| streams(rank) > 1));
+        self.own_objects += usize::from(script.ranks.iter().any(|rank| ops(rank).iter().any(own)));
+    }
+}
+
 /// Programs on which the two semantics differed once, before the model was repaired: they agree, within bounds, and
 /// what they break and how much is explored stands beside them.
 #[test]
@@ -163,8 +278,9 @@ fn kept_programs_agree() {
 /// A program that is written down and read again is the same, so a kept program is what was found.
 #[test]
 fn programs_are_kept_as_they_are() {
-    let (mut runner, strategy) = (runner(17), recipes());
-    for _ in 0..1_000 {
+    let mut runner = runner(17);
+    let strategies = Family::ALL.map(Family::recipes);
+    for strategy in strategies.iter().cycle().take(2_000) {
         let recipe = strategy.new_tree(&mut runner).expect("a strategy generates").current();
         for trial in [recipe.trial(), recipe.trial_of_alike()] {
             let text = Kept { why: String::new(), trial }.text("");
@@ -179,8 +295,9 @@ fn reduced_and_naive_agree() {
     let wanted = programs();
     let (mut several, mut one_run) = (0, 0);
     let mut broken: BTreeMap<Rule, usize> = BTreeMap::new();
-    let name = "reduced_and_naive_agree";
-    Law { name, trial: Recipe::trial, seed: 7, wanted, too_large_percent: 20 }.check(|recipe, both| {
+    let mut drawn = Drawn::default();
+    GENERAL.check(|recipe, both| {
+        drawn.count(&recipe.trial().script);
         let reduced = &both.reduced;
         several += usize::from(reduced.outcomes.len() > 1);
         one_run += usize::from(reduced.states == 1);
@@ -192,6 +309,10 @@ fn reduced_and_naive_agree() {
         }
     });
     println!("{several} of {wanted} programs have several outcomes, {one_run} are decided by one run");
+    println!("{drawn:?}");
+    let Drawn { threads, streams, own_objects } = drawn;
+    let drawn_often = threads * 2 >= wanted && streams * 5 >= wanted && own_objects * 10 >= wanted * 3;
+    assert!(drawn_often, "threads, streams or objects of a rank are seldom drawn");
     for rule in Rule::ALL {
         println!("  {rule:8} broken in {:4}", broken.get(rule).unwrap_or(&0));
     }
@@ -203,29 +324,35 @@ fn reduced_and_naive_agree() {
     }
 }
 
+/// What is found where joins are recorded from so many ranks on.
+pub(crate) fn with_joins(trial: &Trial, joins_recorded_from: u32) -> Exploration {
+    let source: Arc<dyn Source> = trial.script.clone();
+    let config = Config { joins_recorded_from, ..trial.config.clone() };
+    explore(&source, config, &bounds()).expect("a script evaluates")
+}
+
+/// Whether two explorations went through the same states, and found the same.
+pub(crate) fn is_the_same(one: &Exploration, other: &Exploration) -> bool {
+    let counts = |of: &Exploration| (of.states, of.fingerprint, of.executions, of.steps);
+    let found =
+        (&one.outcomes, &one.broken, &one.contended) == (&other.outcomes, &other.broken, &other.contended);
+    found && counts(one) == counts(other)
+}
+
 /// What ranks learn of each other is joined where they are few, and only recorded where they are many: both find the same
 /// in the same states.
 #[test]
 fn what_is_recorded_is_what_is_joined() {
-    let (mut runner, strategy) = (runner(29), recipes());
+    let (mut runner, strategy) = (runner(29), Family::General.recipes());
     let (mut several, mut broken) = (0, 0);
     for nth in 0..programs() / 4 {
         let recipe = strategy.new_tree(&mut runner).expect("a strategy generates").current();
         let trial = if nth % 4 == 0 { recipe.trial_of_alike() } else { recipe.trial() };
-        let source: Arc<dyn Source> = trial.script;
-        let explored = |joins_recorded_from| {
-            let config = Config { joins_recorded_from, ..trial.config.clone() };
-            explore(&source, config, &bounds()).expect("a script evaluates")
-        };
-        let (joined, recorded) = (explored(u32::MAX), explored(0));
+        let (joined, recorded) = (with_joins(&trial, u32::MAX), with_joins(&trial, 0));
         if joined.bound.is_some() || recorded.bound.is_some() {
             continue;
         }
-        assert_eq!(joined.outcomes, recorded.outcomes, "{recipe:?}");
-        assert_eq!(joined.broken, recorded.broken, "{recipe:?}");
-        assert_eq!(joined.contended, recorded.contended, "{recipe:?}");
-        let counts = |of: &Exploration| (of.states, of.fingerprint, of.executions, of.steps);
-        assert_eq!(counts(&joined), counts(&recorded), "{recipe:?}");
+        assert!(is_the_same(&joined, &recorded), "{recipe:?}: {joined:#?}\n{recorded:#?}");
         several += usize::from(joined.states > 1);
         broken += usize::from(!joined.broken.is_empty());
     }
@@ -236,7 +363,7 @@ fn what_is_recorded_is_what_is_joined() {
 /// A launcher that ends the job takes away what hangs once a rank is dead, and changes nothing else.
 #[test]
 fn a_launcher_changes_only_runs_in_which_a_rank_dies() {
-    let (mut runner, strategy) = (runner(19), recipes());
+    let (mut runner, strategy) = (runner(19), Family::General.recipes());
     let (mut died, mut fewer) = (0, 0);
     for _ in 0..programs() / 10 {
         let recipe = strategy.new_tree(&mut runner).expect("a strategy generates").current();
@@ -277,72 +404,28 @@ fn a_launcher_changes_only_runs_in_which_a_rank_dies() {
 /// Ranks that run one program: what the merged exploration finds is, under all numbers, what the oracle finds.
 #[test]
 fn interchangeable_ranks_agree() {
-    let wanted = programs() / 4;
-    let mut several = 0;
-    let name = "interchangeable_ranks_agree";
-    Law { name, trial: Recipe::trial_of_alike, seed: 13, wanted, too_large_percent: 20 }.check(|_, both| {
-        several += usize::from(both.reduced.outcomes.len() > 1);
-    });
-    println!("{several} of {wanted} programs of interchangeable ranks have several outcomes");
-    assert!(several * 10 >= wanted, "at least 10 % with several outcomes");
+    ALIKE.holds(10, 5);
 }
 
-/// Declaring one kind of object to commute although it does not must be noticed.
+/// Threads that lock, and what they change meanwhile.
 #[test]
-fn every_entry_of_the_commutation_table_is_needed() {
-    for kind in ObjectKind::ALL {
-        let (mut runner, strategy) = (runner(11), recipes());
-        let mut tried = 0;
-        let noticed = loop {
-            tried += 1;
-            if tried > 4_000 {
-                break false;
-            }
-            let trial = strategy.new_tree(&mut runner).expect("a strategy generates").current().trial();
-            let (source, mut config): (Arc<dyn Source>, _) = (trial.script, trial.config);
-            // Else the oracle shows more where COMM-4 is broken, whatever is declared.
-            config.concurrent_calls = ConcurrentCalls::InEveryOrder;
-            let right = explore(&source, config.clone(), &bounds()).expect("a script evaluates");
-            if !right.config.contended.iter().any(|object| object.kind == kind) {
-                continue;
-            }
-            config.declared_commuting.insert(kind);
-            let wrong = explore(&source, config.clone(), &bounds()).expect("a script evaluates");
-            if outcomes(&right) == outcomes(&wrong) {
-                continue;
-            }
-            // The law itself: the wrong reduction disagrees with the oracle.
-            config.declared_commuting.clear();
-            let naive = naive::explore(&source, config, &bounds()).expect("a script evaluates");
-            if naive.bound.is_none() && outcomes(&naive) != outcomes(&wrong) {
-                break true;
-            }
-        };
-        println!("{kind:?}: declared commuting, noticed after {tried} programs");
-        assert!(noticed, "{kind:?} could be declared commuting and no program would tell");
-    }
+fn mutexes_agree() {
+    MUTEXES.holds(20, 10);
+    MUTEXES_ALIKE.holds(10, 10);
 }
 
-/// Taking what ranks share for a rank's own, whose turns come before all others', must be noticed.
+/// Answers that matter at once, later, or never.
 #[test]
-fn what_ranks_share_is_nobodys_own() {
-    for kind in [ObjectKind::StoreKey, ObjectKind::Flag] {
-        let (mut runner, strategy) = (runner(23), recipes());
-        let noticed = (1..=4_000).find(|_| {
-            let trial = strategy.new_tree(&mut runner).expect("a strategy generates").current().trial();
-            let (source, mut config): (Arc<dyn Source>, _) = (trial.script, trial.config);
-            config.concurrent_calls = ConcurrentCalls::InEveryOrder;
-            let right = explore(&source, config.clone(), &bounds()).expect("a script evaluates");
-            if !right.config.contended.iter().any(|object| object.kind == kind) {
-                return false;
-            }
-            config.declared_own.insert(kind);
-            let wrong = explore(&source, config, &bounds()).expect("a script evaluates");
-            outcomes(&right) != outcomes(&wrong)
-        });
-        println!("{kind:?}: declared a rank's own, noticed after {noticed:?} programs");
-        assert!(noticed.is_some(), "{kind:?} could be declared a rank's own and no program would tell");
-    }
+fn answers_agree() {
+    ANSWERS.holds(20, 10);
+    ANSWERS_ALIKE.holds(10, 10);
+}
+
+/// Ranks that vote for what they decided alone.
+#[test]
+fn agreements_agree() {
+    AGREEMENTS.holds(20, 10);
+    AGREEMENTS_ALIKE.holds(10, 10);
 }
 
 /// What a law prints is small: here, what breaks a rule is made smaller as long as it breaks that rule.

@@ -10,7 +10,7 @@ use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestRng, Tes
 use rankcheck::search::Bounds;
 use rankcheck::search::explore::{Exploration, breadth_first, explore_alone, explore_by};
 use rankcheck_model::{Config, Source};
-use rankcheck_tests::random::recipes;
+use rankcheck_tests::random::Family;
 use rankcheck_tests::script::Trial;
 
 use crate::specs::{CheckedProgram, checked_programs};
@@ -65,7 +65,7 @@ fn the_engine_finds_in_every_check_what_stateright_finds() {
 fn the_engine_finds_in_random_programs_what_stateright_finds() {
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[20; 32]));
-    let strategy = recipes();
+    let strategy = Family::General.recipes();
     let bounds = Bounds { states: 5_000, merge_from: u64::MAX, ..Bounds::default() };
     let mut largest = 0;
     for _ in 0..PROGRAMS {

@@ -54,7 +54,6 @@ macro_rules! forward {
         }
     )* };
 }
-pub(crate) use forward;
 
 impl Hasher for ContentHasher {
     fn finish(&self) -> u64 {

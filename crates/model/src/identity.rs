@@ -8,10 +8,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::clock::{Actor, Clock};
-use crate::id::{ContentHasher, ThreadStart, forward};
+use crate::id::{ContentHasher, ThreadStart};
 use crate::judge::finding::OpRef;
 use crate::machine::Machine;
 use crate::rank::LocId;
@@ -25,14 +26,28 @@ pub(crate) trait Identify {
     fn identify(&self, to: &mut StateIdentity<'_>);
 }
 
-/// Operations about which somebody may still ask whether they happened before: of each actor the counts, in order.
+/// Operations about which somebody may still ask whether they happened before: actors and counts, in order.
 #[derive(Debug, Default)]
-pub(crate) struct AskedAbout(BTreeMap<Actor, BTreeSet<u32>>);
+pub(crate) struct AskedAbout(Vec<(Actor, u32)>);
 
 impl AskedAbout {
+    fn of(mut gathered: Vec<(Actor, u32)>) -> Self {
+        gathered.sort_unstable();
+        gathered.dedup();
+        Self(gathered)
+    }
+
     /// How many of an actor's there are up to a count.
     fn up_to(&self, actor: Actor, epoch: u32) -> usize {
-        self.0.get(&actor).map_or(0, |epochs| epochs.range(..=epoch).count())
+        let before = |end: (Actor, u32)| self.0.partition_point(|asked| *asked <= end);
+        before((actor, epoch)) - before((actor, 0))
+    }
+
+    /// Those of a range of actors, by actor.
+    fn by_actor(&self, actors: &Range<u32>) -> impl Iterator<Item = (Actor, &[(Actor, u32)])> {
+        let from = self.0.partition_point(|(actor, _)| actor.0 < actors.start);
+        let to = self.0.partition_point(|(actor, _)| actor.0 < actors.end);
+        self.0[from..to].chunk_by(|one, other| one.0 == other.0).map(|asked| (asked[0].0, asked))
     }
 }
 
@@ -40,11 +55,11 @@ impl AskedAbout {
 #[derive(Debug)]
 enum IdentityPart<'a> {
     /// The operations that may be asked about are gathered.
-    Gathering(&'a mut AskedAbout),
+    Gathering(&'a mut Vec<(Actor, u32)>),
     /// Everything is hashed, and clocks by what was gathered.
     Whole(&'a AskedAbout),
     /// A rank is hashed on its own: nobody's number, and of clocks what is known of these actors, which are its own.
-    Alone(&'a AskedAbout, std::ops::Range<u32>),
+    Alone(&'a AskedAbout, Range<u32>),
 }
 
 /// How far everybody knows each actor who may still do something: nobody asks about what lies before.
@@ -73,7 +88,8 @@ impl KnownToAll {
 
 /// An identity as it comes together.
 pub(crate) struct StateIdentity<'a> {
-    hasher: ContentHasher,
+    /// None while operations are gathered, of which no hash is asked for.
+    hasher: Option<ContentHasher>,
     part: IdentityPart<'a>,
     pub(crate) machine: &'a Machine,
     pub(crate) remembered: &'a RememberedPast,
@@ -85,24 +101,41 @@ pub(crate) struct StateIdentity<'a> {
     answers: Vec<(ThreadStart, u32)>,
 }
 
+macro_rules! forward_if_any {
+    ($($write:ident $number:ident,)*) => {$(
+        #[inline]
+        fn $write(&mut self, number: $number) {
+            if let Some(hasher) = &mut self.hasher {
+                hasher.$write(number);
+            }
+        }
+    )*};
+}
+
 impl Hasher for StateIdentity<'_> {
     fn finish(&self) -> u64 {
-        self.hasher.finish()
+        self.hasher.as_ref().map_or(0, Hasher::finish)
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        self.hasher.write(bytes);
+        if let Some(hasher) = &mut self.hasher {
+            hasher.write(bytes);
+        }
     }
 
-    forward! { hasher }
+    forward_if_any! {
+        write_u8 u8, write_u16 u16, write_u32 u32, write_u64 u64, write_u128 u128, write_usize usize,
+        write_i8 i8, write_i16 i16, write_i32 i32, write_i64 i64, write_i128 i128, write_isize isize,
+    }
 }
 
 impl<'a> StateIdentity<'a> {
     fn new(part: IdentityPart<'a>, machine: &'a Machine, everywhere: &KnownToAll) -> Self {
         let remembered = machine.config.remembered.as_deref().expect("histories merge");
         let (everywhere, here) = (everywhere.clone(), everywhere.clone());
+        let gathers = matches!(part, IdentityPart::Gathering(_));
         Self {
-            hasher: ContentHasher::default(),
+            hasher: (!gathers).then(ContentHasher::default),
             part,
             machine,
             remembered,
@@ -118,9 +151,9 @@ impl<'a> StateIdentity<'a> {
         known: &KnownToAll,
         of: impl FnOnce(&mut StateIdentity<'_>),
     ) -> AskedAbout {
-        let mut asked = AskedAbout::default();
-        of(&mut StateIdentity::new(IdentityPart::Gathering(&mut asked), machine, known));
-        asked
+        let mut gathered = Vec::new();
+        of(&mut StateIdentity::new(IdentityPart::Gathering(&mut gathered), machine, known));
+        AskedAbout::of(gathered)
     }
 
     /// The identity of a whole, of which everybody knows so much who may still do something.
@@ -128,19 +161,23 @@ impl<'a> StateIdentity<'a> {
         let asked = Self::asked(machine, known, &of);
         let mut whole = StateIdentity::new(IdentityPart::Whole(&asked), machine, known);
         of(&mut whole);
-        whole.hasher.fingerprint()
+        whole.fingerprint()
     }
 
     /// What a rank looks like on its own, whose actors these are.
     pub(crate) fn alone(
         machine: &Machine,
         known: &KnownToAll,
-        (asked, actors): (&AskedAbout, std::ops::Range<u32>),
+        (asked, actors): (&AskedAbout, Range<u32>),
         of: impl FnOnce(&mut StateIdentity<'_>),
     ) -> u128 {
         let mut alone = StateIdentity::new(IdentityPart::Alone(asked, actors), machine, known);
         of(&mut alone);
-        alone.hasher.fingerprint()
+        alone.fingerprint()
+    }
+
+    fn fingerprint(&mut self) -> u128 {
+        self.hasher.take().expect("hashes are asked for").fingerprint()
     }
 
     /// The tables that follow are used by those only who know so much: the threads of a rank.
@@ -176,17 +213,17 @@ impl<'a> StateIdentity<'a> {
     /// Adds an operation about which somebody may ask whether it happened before; 0 for none.
     pub(crate) fn asked_about(&mut self, actor: Actor, epoch: u32) {
         match &mut self.part {
-            IdentityPart::Gathering(asked) => {
+            IdentityPart::Gathering(gathered) => {
                 if epoch > 0 {
-                    asked.0.entry(actor).or_default().insert(epoch);
+                    gathered.push((actor, epoch));
                 }
             }
             IdentityPart::Whole(asked) => {
-                (actor, asked.up_to(actor, epoch), epoch > 0).hash(&mut self.hasher);
+                (actor, asked.up_to(actor, epoch), epoch > 0).hash(self);
             }
             IdentityPart::Alone(asked, own) => {
                 if own.contains(&actor.0) {
-                    (actor.0 - own.start, asked.up_to(actor, epoch), epoch > 0).hash(&mut self.hasher);
+                    (actor.0 - own.start, asked.up_to(actor, epoch), epoch > 0).hash(self);
                 }
             }
         }
@@ -198,16 +235,19 @@ impl<'a> StateIdentity<'a> {
         values: impl IntoIterator<Item = T>,
         mut identify: impl FnMut(T, &mut Self),
     ) {
-        let outer = std::mem::take(&mut self.hasher);
+        let Some(outer) = self.hasher.take() else {
+            return values.into_iter().for_each(|value| identify(value, self));
+        };
         let mut hashes = Vec::new();
         for value in values {
+            self.hasher = Some(ContentHasher::default());
             identify(value, self);
-            hashes.push(std::mem::take(&mut self.hasher).fingerprint());
+            hashes.push(self.fingerprint());
         }
         hashes.sort_unstable();
         hashes.dedup();
-        self.hasher = outer;
-        hashes.hash(&mut self.hasher);
+        self.hasher = Some(outer);
+        hashes.hash(self);
     }
 }
 
@@ -215,16 +255,17 @@ impl Identify for Clock {
     fn identify(&self, to: &mut StateIdentity<'_>) {
         let (asked, actors, first) = match &to.part {
             IdentityPart::Gathering(_) => return,
-            IdentityPart::Whole(asked) => (asked, 0..u32::MAX, 0),
-            IdentityPart::Alone(asked, own) => (asked, own.clone(), own.start),
+            IdentityPart::Whole(asked) => (*asked, 0..u32::MAX, 0),
+            IdentityPart::Alone(asked, own) => (*asked, own.clone(), own.start),
         };
-        for (actor, epochs) in asked.0.range(Actor(actors.start)..Actor(actors.end)) {
-            let nth = epochs.range(..=self.knows(*actor)).count();
+        for (actor, epochs) in asked.by_actor(&actors) {
+            let knows = self.knows(actor);
+            let nth = epochs.partition_point(|(_, epoch)| *epoch <= knows);
             if nth > 0 {
-                (actor.0 - first, nth).hash(&mut to.hasher);
+                (actor.0 - first, nth).hash(to);
             }
         }
-        u32::MAX.hash(&mut to.hasher);
+        u32::MAX.hash(to);
     }
 }
 

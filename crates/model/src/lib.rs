@@ -46,8 +46,9 @@ pub use display::ranks_in_words;
 pub use id::{ThreadStart, Token};
 pub use judge::finding::{About, Finding, FindingKey, OpRef, Rule};
 pub use machine::{
-    CallError, Choice, Class, CommId, Config, Connections, Costs, Data, Ending, Explain, Faults, InFlight,
-    Interruption, Machine, Mode, Nondet, Object, ObjectKind, Outcome, RankOutcome, State, actors_per_rank,
+    CallError, Choice, Class, CommId, Condition, Config, Connections, Costs, Data, Ending, Explain, Faults,
+    InFlight, Interruption, Machine, Mode, Nondet, Object, ObjectKind, Outcome, RankOutcome, State,
+    actors_per_rank,
 };
 pub use op::*;
 pub use platform::Platform;

@@ -22,6 +22,7 @@ pub use crate::noun::p2p::{Handshake, Link};
 pub use crate::noun::rendezvous::Rendezvous;
 pub use crate::noun::thread::{Status, ThreadState};
 pub use crate::noun::window::bytes;
+pub use crate::order::condition::Condition;
 pub use crate::order::dependence::{Object, ObjectId, ObjectKind};
 pub use crate::order::poll::{FaultOf, Faults, Nondet, Placing};
 pub use crate::state::{Path, RankState, State};
@@ -143,6 +144,8 @@ pub struct Config {
     pub declared_own: BTreeSet<ObjectKind>,
     /// What is declared not to matter although it does, where histories merge: only for testing the tests.
     pub declared_forgotten: BTreeSet<Forgotten>,
+    /// Conditions of reductions that are declared needless although they are not: only for testing the tests.
+    pub declared_needless: BTreeSet<Condition>,
     /// Pairs of transfers that certainly progress together, where that is not to be the platform's number: only for
     /// testing with small groups.
     pub planned_together: Option<u32>,
@@ -180,6 +183,7 @@ impl Config {
             declared_commuting: BTreeSet::new(),
             declared_own: BTreeSet::new(),
             declared_forgotten: BTreeSet::new(),
+            declared_needless: BTreeSet::new(),
             planned_together: None,
             launches_kept: 64,
             edits: Edits::default(),

@@ -93,8 +93,9 @@ impl<'a> Numbers<'a> {
                     other => unreachable!("no reduction is called {other}"),
                 })
             }
-            // What nobody wrote.
+            // What nobody wrote, and what nobody looked at.
             TermNode::Row(parts) if parts.is_empty() => None,
+            TermNode::Forgotten(_) => None,
             TermNode::Row(parts) => {
                 // Where nothing was written yet, nothing is known.
                 if parts.iter().map(|(_, len)| len).sum::<u64>() < len_bytes {

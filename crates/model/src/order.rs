@@ -2,6 +2,8 @@
 //! Not here: what operations mean ([`crate::noun`]).
 
 pub(crate) mod advance;
+pub(crate) mod condition;
 pub(crate) mod dependence;
+pub(crate) mod persistent;
 pub(crate) mod poll;
 pub(crate) mod symmetry;

@@ -7,7 +7,7 @@
 //! every history that was taken for another has been looked at.
 //! Not here: tables, clocks, and when a search merges histories at all ([`crate::identity`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex};
 
@@ -17,9 +17,11 @@ use crate::describe::{Describe, Naming, description, uses};
 use crate::id::{ContentHasher, ThreadStart, Token};
 use crate::machine::{Machine, Pending, locked};
 use crate::order::dependence::Object;
+use crate::order::persistent::SharedUse;
 use crate::program::{Answer, Block, Question, Slot, Symmetry, Terminator};
 use crate::rank::{LocId, Rank};
-use crate::remembered::{Forgotten, RememberedPast};
+use crate::remembered::{Forgotten, ProgramPoint, RememberedPast};
+use crate::term::Content;
 
 /// How many histories are compared at most: each was evaluated, and a thread that decides twenty times has a million.
 const PLACES: usize = 30_000;
@@ -58,6 +60,8 @@ pub(crate) struct ProgramPlace {
     produced: Vec<ProducedResult>,
     /// How many of them there are before each operation of the block, and behind the last.
     produced_before: Vec<u32>,
+    /// What operations of the block have to do with keys and flags, by their numbers.
+    uses: Vec<(u32, SharedUse)>,
     /// What the question at the end of the block is, and what is remembered there: histories are merged by it.
     end: u128,
     /// What is left of the block from an operation on, with the end; made when it is asked for.
@@ -116,7 +120,60 @@ impl Naming for RenamedResults<'_> {
     }
 }
 
+/// What comes behind a block.
+pub(crate) enum Behind {
+    /// No more operations: the thread has returned after its last one.
+    Nothing,
+    /// What follows the question that is asked there.
+    Question(ProgramPoint),
+    /// A recording ends here.
+    Unknown,
+}
+
 impl ProgramPlace {
+    /// What operations of the block have to do with keys and flags, from one on.
+    pub(crate) fn uses_from(&self, next: u32) -> impl Iterator<Item = SharedUse> {
+        let from = self.uses.partition_point(|(at, _)| *at < next);
+        self.uses[from..].iter().map(|(_, used)| *used)
+    }
+
+    /// What comes behind the block.
+    pub(crate) fn behind(&self) -> Behind {
+        match &self.block.terminator {
+            Terminator::Return => Behind::Nothing,
+            Terminator::Cut => Behind::Unknown,
+            Terminator::Ask(_, loc) => {
+                Behind::Question(ProgramPoint { rank: self.rank, start: self.start, asked: Some(*loc) })
+            }
+        }
+    }
+
+    /// Where the thread starts that an operation starts.
+    pub(crate) fn starts(&self, used: SharedUse) -> Option<ProgramPoint> {
+        let SharedUse::Spawn(start) = used else { return None };
+        Some(ProgramPoint { rank: self.rank, start, asked: None })
+    }
+
+    /// What the block does to keys and flags that was not found to follow the points that led to it.
+    fn unforeseen(&self, remembered: &RememberedPast) -> BTreeMap<ProgramPoint, BTreeSet<SharedUse>> {
+        let mut more: BTreeMap<ProgramPoint, BTreeSet<SharedUse>> = BTreeMap::new();
+        if self.uses.is_empty() {
+            return more;
+        }
+        let asked: BTreeSet<LocId> = self.given.iter().map(|given| given.loc).collect();
+        for asked in std::iter::once(None).chain(asked.into_iter().map(Some)) {
+            let point = ProgramPoint { rank: self.rank, start: self.start, asked };
+            let known = remembered.follows.get(&point);
+            let new = self.uses.iter().map(|(_, used)| *used);
+            let new: BTreeSet<SharedUse> =
+                new.filter(|used| known.is_none_or(|known| !known.contains(used))).collect();
+            if !new.is_empty() {
+                more.insert(point, new);
+            }
+        }
+        more
+    }
+
     /// How many answers led here.
     fn age(&self) -> u32 {
         u32::try_from(self.given.len()).expect("few answers")
@@ -234,10 +291,41 @@ impl Machine {
         }
     }
 
+    /// A run ends in an agreement that was entered here, and tells how the rank votes.
+    pub(crate) fn tell_vote(&self, entered: LocId) {
+        if self.forgets(|remembered| !remembered.votes.contains(&entered)) {
+            self.begin_again(Forgotten::Votes, |more| more.votes.extend([entered]));
+        }
+    }
+
     /// Somebody looks into a list or a map.
     pub(crate) fn look_into(&self, object: Object) {
         if self.forgets(|remembered| !remembered.reads(object)) {
             self.begin_again(Forgotten::Containers, |more| more.read.extend([object]));
+        }
+    }
+
+    /// Whether what memory of this name holds is forgotten once nobody expects it to hold anything.
+    pub(crate) fn forgets_contents(&self, of: Token) -> bool {
+        self.forgets(|remembered| !remembered.contents.contains(&of))
+    }
+
+    /// Whether two contents differ. Somebody looks at them unless they differ whatever was forgotten of them.
+    pub(crate) fn differ_in_content(&self, one: &Content, other: &Content) -> bool {
+        if self.forgets(|_| true) && !locked(&self.terms).differ_surely(one, other) {
+            self.look_at(one);
+            self.look_at(other);
+        }
+        one != other
+    }
+
+    /// Something depends on what some memory holds.
+    pub(crate) fn look_at(&self, content: &Content) {
+        if self.forgets(|_| true) {
+            let names = locked(&self.terms).forgotten_in(content);
+            if !names.is_empty() {
+                self.begin_again(Forgotten::Contents, |more| more.contents.extend(names));
+            }
         }
     }
 
@@ -424,8 +512,15 @@ impl Machine {
         produced_before.push(u32::try_from(produced.len()).expect("few results"));
         let (rank, start) = (*rank, *start);
         let rests = Mutex::default();
-        let mut place = ProgramPlace { rank, start, block, given, produced, produced_before, end: 0, rests };
-        let more = self.used_in(&place, remembered);
+        let uses =
+            (0..).zip(&block.ops).filter_map(|(at, statement)| Some((at, SharedUse::of(&statement.op)?)));
+        let uses = uses.collect();
+        let mut place =
+            ProgramPlace { rank, start, block, given, produced, produced_before, uses, end: 0, rests };
+        let mut more = self.used_in(&place, remembered);
+        if !self.config.declared_forgotten.contains(&Forgotten::Follows) {
+            more.follows = place.unforeseen(remembered);
+        }
         place.end = place.end_of(self, remembered);
         (place, more)
     }

@@ -5,9 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::id::ThreadStart;
+use crate::id::{ThreadStart, Token};
 use crate::order::dependence::Object;
-use crate::rank::LocId;
+pub use crate::order::persistent::SharedUse;
+use crate::rank::{LocId, Rank};
 
 /// What may be forgotten of a history until somebody asks for it, and what is merged without being asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,23 +23,40 @@ pub enum Forgotten {
     Records,
     /// What is in lists and maps.
     Containers,
+    /// What memory holds that was given back, or that a kernel wrote to beside the buffer it was given.
+    Contents,
     /// How each rank voted in an agreement that is under way, beyond whether all agreed so far.
     Votes,
     /// What everybody knows who may still do something.
     Known,
+    /// What threads may still do to keys and flags.
+    Follows,
 }
 
 impl Forgotten {
     /// All of them, in the order of declaration.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Answers,
         Self::Results,
         Self::Accesses,
         Self::Records,
         Self::Containers,
+        Self::Contents,
         Self::Votes,
         Self::Known,
+        Self::Follows,
     ];
+}
+
+/// A point in what a thread does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProgramPoint {
+    /// The rank of the thread; rank 0 where ranks are interchangeable.
+    pub rank: Rank,
+    /// What the thread runs.
+    pub start: ThreadStart,
+    /// Behind the question that is asked there; none for where the thread starts.
+    pub asked: Option<LocId>,
 }
 
 /// What of the past makes a difference to what may still come, as far as a search has found.
@@ -56,8 +74,14 @@ pub struct RememberedPast {
     pub records: BTreeMap<LocId, u32>,
     /// Lists and maps that somebody looks into.
     pub read: BTreeSet<Object>,
+    /// Agreements entered here in which some run ends: how a rank votes that waits for ever is told of it.
+    pub votes: BTreeSet<LocId>,
+    /// Names of memory: somebody looks at what was forgotten of such.
+    pub contents: BTreeSet<Token>,
     /// Whether somebody looks into all lists and maps of a rank.
     pub reads_all: bool,
+    /// What threads do to keys and flags behind each point: not of the past, but found with it.
+    pub follows: BTreeMap<ProgramPoint, BTreeSet<SharedUse>>,
     /// Whether so many histories were compared that telling them apart is cheaper.
     pub gives_up: bool,
 }
@@ -77,7 +101,12 @@ impl RememberedPast {
         self.shared.extend(&other.shared);
         self.asked.extend(&other.asked);
         self.read.extend(&other.read);
+        self.votes.extend(&other.votes);
+        self.contents.extend(&other.contents);
         self.reads_all |= other.reads_all;
+        for (point, uses) in &other.follows {
+            self.follows.entry(*point).or_default().extend(uses);
+        }
         self.gives_up |= other.gives_up;
     }
 

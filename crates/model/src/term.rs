@@ -41,6 +41,9 @@ pub enum TermNode {
     Part(Term, u64, u64),
     /// One term for each share of a range: [`Content::Shares`] as one term.
     Striped(Vec<Term>),
+    /// What memory of this name held when nobody expected it to hold anything any more. As far as a search knows in which
+    /// histories merge ([`crate::remembered`]), nobody looks at it.
+    Forgotten(Token),
 }
 
 /// The number that a device run writes for [`TermNode::Initial`]: small, so that sums stay exact in `f32`.
@@ -75,6 +78,10 @@ pub enum Content {
 #[derive(Debug, Default)]
 pub struct Terms {
     nodes: ContentIds<Term, TermNode>,
+    /// Whether any of them was forgotten.
+    forgets: bool,
+    /// Terms that were looked at and of which no part was forgotten.
+    remembered: FxHashSet<Term>,
 }
 
 impl Terms {
@@ -94,11 +101,16 @@ impl Terms {
     pub fn intern(&mut self, node: TermNode) -> Term {
         // A part of a part is a part of the whole: what a range holds does not depend on the order in which its
         // neighbours were written.
-        if let TermNode::Part(of, offset, len) = node
-            && let TermNode::Part(whole, base, _) = *self.node(of)
-        {
-            return self.intern(TermNode::Part(whole, base + offset, len));
+        if let TermNode::Part(of, offset, len) = node {
+            if let TermNode::Part(whole, base, _) = *self.node(of) {
+                return self.intern(TermNode::Part(whole, base + offset, len));
+            }
+            // Nothing tells one part of it from another.
+            if let TermNode::Forgotten(_) = self.node(of) {
+                return of;
+            }
         }
+        self.forgets |= matches!(node, TermNode::Forgotten(_));
         self.nodes.id_of(&node, TermNode::clone)
     }
 
@@ -109,6 +121,64 @@ impl Terms {
             Content::Shares(shares) => shares,
         };
         shares.iter().map(|term| term.0).collect()
+    }
+
+    /// Whether all of a content was forgotten at once.
+    pub(crate) fn is_forgotten(&self, content: &Content) -> bool {
+        match content {
+            Content::Whole(term) => self.forgets && matches!(self.node(*term), TermNode::Forgotten(_)),
+            Content::Shares(_) => false,
+        }
+    }
+
+    /// Whether some share differs of which nothing was forgotten.
+    pub(crate) fn differ_surely(&mut self, one: &Content, other: &Content) -> bool {
+        let pairs: Vec<(Term, Term)> = match (one, other) {
+            (Content::Whole(one), Content::Whole(other)) => vec![(*one, *other)],
+            (Content::Shares(shares), Content::Whole(whole))
+            | (Content::Whole(whole), Content::Shares(shares)) => {
+                shares.iter().map(|share| (*share, *whole)).collect()
+            }
+            (Content::Shares(one), Content::Shares(other)) if one.len() == other.len() => {
+                one.iter().copied().zip(other.iter().copied()).collect()
+            }
+            (Content::Shares(_), Content::Shares(_)) => return false,
+        };
+        let mut known = |term: Term| self.forgotten_in(&Content::Whole(term)).is_empty();
+        pairs.into_iter().any(|(one, other)| one != other && known(one) && known(other))
+    }
+
+    /// The names of the memory of which something was forgotten that a content is made of.
+    pub(crate) fn forgotten_in(&mut self, content: &Content) -> BTreeSet<Token> {
+        let mut names = BTreeSet::new();
+        if !self.forgets {
+            return names;
+        }
+        let mut open = match content {
+            Content::Whole(term) => vec![*term],
+            Content::Shares(shares) => shares.to_vec(),
+        };
+        let mut seen = FxHashSet::default();
+        while let Some(term) = open.pop() {
+            if self.remembered.contains(&term) || !seen.insert(term) {
+                continue;
+            }
+            match self.node(term) {
+                TermNode::Forgotten(name) => {
+                    names.insert(*name);
+                }
+                TermNode::Initial(..) => {}
+                TermNode::Kernel(_, _, parts) | TermNode::Reduced(_, parts) | TermNode::Striped(parts) => {
+                    open.extend(parts);
+                }
+                TermNode::Row(parts) => open.extend(parts.iter().map(|(part, _)| part)),
+                TermNode::Part(of, ..) => open.push(*of),
+            }
+        }
+        if names.is_empty() {
+            self.remembered.extend(seen);
+        }
+        names
     }
 
     /// One term for a content.
@@ -129,6 +199,7 @@ impl Terms {
         }
         let node = match self.node(term).clone() {
             TermNode::Initial(..) => unreachable!("renumbered above"),
+            TermNode::Forgotten(name) => TermNode::Forgotten(name),
             TermNode::Kernel(name, rank, reads) => {
                 TermNode::Kernel(name, to[rank.at()], self.renumber_all(&reads, to, memo))
             }
@@ -181,7 +252,7 @@ impl Terms {
     /// Where, within a range of a term, one thing ends and another begins, as deep as terms are printed.
     fn bounds(&self, term: Term, (start, end): (u64, u64), depth: u32, found: &mut TermBounds) {
         match self.node(term) {
-            TermNode::Initial(..) | TermNode::Kernel(..) => {}
+            TermNode::Initial(..) | TermNode::Kernel(..) | TermNode::Forgotten(_) => {}
             // Stripes at the top are printed without going deeper: one level more than is printed is looked at.
             TermNode::Reduced(..) | TermNode::Striped(_) if depth > DEPTH + 1 => {}
             // The members of a job reduce the same terms again and again.
@@ -306,7 +377,8 @@ impl Printed<'_> {
                 TermNode::Initial(..)
                 | TermNode::Kernel(..)
                 | TermNode::Reduced(..)
-                | TermNode::Striped(_) => return (term, range),
+                | TermNode::Striped(_)
+                | TermNode::Forgotten(_) => return (term, range),
             }
         }
     }
@@ -322,6 +394,9 @@ impl Printed<'_> {
         match self.terms.node(term) {
             // No piece of a row is there: the range leaves the memory.
             TermNode::Part(..) | TermNode::Row(_) => out.push_str("(out of bounds)"),
+            TermNode::Forgotten(token) => {
+                let _ = write!(out, "(what {} held)", (self.name)(*token));
+            }
             TermNode::Initial(rank, token) => {
                 let _ = write!(out, "r{}.{}", rank.0, (self.name)(*token));
                 slice(out);

@@ -4,7 +4,7 @@
 //! without `..`, so a field that is forgotten does not compile.
 //! Not here: when ranks are interchangeable ([`crate::order::symmetry`]).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hasher;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -12,7 +12,8 @@ use rustc_hash::FxHashMap;
 
 use crate::clock::{Actor, Clock};
 use crate::judge::finding::{About, Finding, FindingKey, OpRef};
-use crate::machine::locked;
+use crate::machine::{Config, locked};
+use crate::order::condition::Condition;
 use crate::rank::{Rank, Thread};
 use crate::term::{Content, Term, Terms};
 
@@ -137,14 +138,17 @@ pub(crate) struct Renumbering<'a> {
     /// The table of terms, from the first that was asked for on.
     held: Option<MutexGuard<'a, Terms>>,
     memo: FxHashMap<Term, Term>,
+    declared_needless: &'a BTreeSet<Condition>,
 }
 
 impl<'a> Renumbering<'a> {
-    pub(crate) fn new(ranks: &'a [Rank], actors_per_rank: u32, terms: &'a Mutex<Terms>) -> Self {
+    pub(crate) fn new(ranks: &'a [Rank], config: &'a Config, terms: &'a Mutex<Terms>) -> Self {
+        let Config { actors_per_rank, declared_needless, .. } = config;
         let actors = 0..u32::try_from(ranks.len()).expect("few ranks") * actors_per_rank;
         let of =
             |actor| ranks[(actor / actors_per_rank) as usize].0 * actors_per_rank + actor % actors_per_rank;
-        Self { ranks, actors: actors.map(of).collect(), terms, held: None, memo: FxHashMap::default() }
+        let (actors, memo) = (actors.map(of).collect(), FxHashMap::default());
+        Self { ranks, actors, terms, held: None, memo, declared_needless }
     }
 
     /// The new number of a rank.
@@ -152,11 +156,22 @@ impl<'a> Renumbering<'a> {
         self.ranks[rank.at()]
     }
 
+    /// The new number of a rank that something names.
+    fn named(&self, rank: Rank) -> Rank {
+        if self.declared_needless.contains(&Condition::RanksRenumbered) { rank } else { self.rank(rank) }
+    }
+
     fn actor(&self, actor: Actor) -> Actor {
+        if self.declared_needless.contains(&Condition::ActorsRenumbered) {
+            return actor;
+        }
         Actor(self.actors[actor.0 as usize])
     }
 
     fn term(&mut self, term: Term) -> Term {
+        if self.declared_needless.contains(&Condition::ContentsRenumbered) {
+            return term;
+        }
         let terms = self.held.get_or_insert_with(|| locked(self.terms));
         terms.renumbered(term, self.ranks, &mut self.memo)
     }
@@ -178,11 +193,11 @@ pub(crate) trait Renumber {
 
 impl Renumber for Rank {
     fn renumber(&mut self, by: &mut Renumbering<'_>) {
-        *self = by.rank(*self);
+        *self = by.named(*self);
     }
 
     fn stays(&self, by: &mut Renumbering<'_>) -> bool {
-        by.rank(*self) == *self
+        by.named(*self) == *self
     }
 }
 

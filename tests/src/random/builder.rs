@@ -14,7 +14,7 @@ use rankcheck_model::{
 
 use super::Fragment;
 use super::draw::{By, Either, Who};
-use crate::script::Script;
+use crate::script::{Recall, Script};
 
 pub(super) const MIB: u64 = 1 << 20;
 
@@ -65,6 +65,10 @@ struct Made {
     maps: Vec<Operand>,
     /// Windows that fragments registered.
     windows: Vec<Operand>,
+    /// The second thread, as the first knows it.
+    second: Operand,
+    /// The result of the last agreement of the first thread.
+    agreed: Option<Operand>,
 }
 
 pub(super) struct Builder {
@@ -133,7 +137,8 @@ impl Builder {
         for rank in 0..ranks {
             if b.made.contains(&Common::SecondThread(rank)) {
                 b.script.thread(rank);
-                b.push(first(rank), Op::Thread(ThreadOp::Spawn { start: ThreadStart(1) }));
+                let spawned = b.push(first(rank), Op::Thread(ThreadOp::Spawn { start: ThreadStart(1) }));
+                b.of[rank as usize].second = spawned;
             }
         }
         b
@@ -153,6 +158,8 @@ impl Builder {
             mapped: Operand::Null,
             maps: vec![Operand::Null; self.ranks as usize],
             windows: Vec::new(),
+            second: Operand::Null,
+            agreed: None,
         }
     }
 
@@ -183,8 +190,17 @@ impl Builder {
         (rank + 1) % self.ranks
     }
 
+    /// All ranks but one.
+    pub(super) fn all_but(&self, rank: u32) -> Arc<[Rank]> {
+        self.ranks().filter(|r| *r != rank).map(Rank).collect()
+    }
+
     pub(super) fn at(&mut self, who: Who, by: By) -> At {
         let rank = self.rank(who);
+        self.by(rank, by)
+    }
+
+    pub(super) fn by(&mut self, rank: u32, by: By) -> At {
         match by {
             By::First => first(rank),
             By::SecondIfThere if self.has_second(rank) => At { rank, thread: 1 },
@@ -201,6 +217,13 @@ impl Builder {
     pub(super) fn second(&mut self, rank: u32) -> At {
         self.used.insert(Common::SecondThread(rank));
         At { rank, thread: 1 }
+    }
+
+    /// The first thread waits for the end of the second.
+    pub(super) fn join(&mut self, rank: u32) {
+        self.second(rank);
+        let thread = self.of[rank as usize].second.clone();
+        self.push(first(rank), Op::Thread(ThreadOp::Join { thread }));
     }
 
     pub(super) fn comm(&mut self, rank: u32) -> Operand {
@@ -272,6 +295,29 @@ impl Builder {
         if at.thread == 0 || self.has_second(at.rank) {
             self.script.ask(at.rank, at.thread, question, then);
         }
+    }
+
+    /// Does what depends on an answer that the thread was given before, to the last question or to one so far back, if it
+    /// was asked so much; returns what the first operation produces.
+    pub(super) fn recall(&mut self, at: At, back: usize, then: Vec<Op>, otherwise: Vec<Op>) -> Operand {
+        if at.thread == 1 && !self.has_second(at.rank) {
+            return Operand::Null;
+        }
+        let asked = self.script.questions(at.rank, at.thread);
+        let Some(question) = asked.checked_sub(back + 1) else { return Operand::Null };
+        self.script.recall(at.rank, at.thread, Recall { question, then, otherwise })
+    }
+
+    /// The first thread of a rank has taken part in an agreement.
+    pub(super) fn has_agreed(&mut self, at: At, agreed: &Operand) {
+        if at.thread == 0 {
+            self.of[at.rank as usize].agreed = Some(agreed.clone());
+        }
+    }
+
+    /// The result of its last agreement.
+    pub(super) fn agreed(&self, at: At) -> Option<Operand> {
+        self.of[at.rank as usize].agreed.clone()
     }
 
     /// Asks after all else: what produces a number of slots that only the answer says must not shift others.

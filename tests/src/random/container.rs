@@ -10,10 +10,10 @@ drawn! {
     /// A piece of protocol with a container.
     pub(super) enum Fragment {
         /// One thread puts what another asks for.
-        3 => PutAndAsk { rank: Who, by: OfTwo, key: Below<2>, value: Below<3> },
+        4 => PutAndAsk { rank: Who, by: OfTwo, key: Below<2>, value: Below<3> },
         2 => Ask { rank: Who, by: OfTwo, key: Below<2> },
-        3 => PushAndAsk { rank: Who, by: OfTwo, value: Below<3> },
-        3 => Get { rank: Who, by: OfTwo, index: Below<2> },
+        4 => PushAndAsk { rank: Who, by: OfTwo, value: Below<3> },
+        4 => Get { rank: Who, by: OfTwo, index: Below<2> },
         /// A walk in hash order.
         2 => Items { rank: Who, by: OfTwo, value: Below<3> },
     }

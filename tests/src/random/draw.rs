@@ -69,18 +69,18 @@ pub(super) type Who = Below<6>;
 drawn! {
     /// The thread of a rank that does something.
     pub(super) enum By {
-        4 => First,
+        3 => First,
         /// The second, if another fragment needs one there.
         3 => SecondIfThere,
-        1 => Second,
+        2 => Second,
     }
 }
 
 drawn! {
     /// The stream that something is launched on.
     pub(super) enum On {
-        1 => Default,
-        1 => Side,
+        2 => Default,
+        3 => Side,
     }
 }
 

@@ -14,9 +14,9 @@ drawn! {
     /// A piece of protocol that captures a graph.
     pub(super) enum Fragment {
         /// A graph of one rank: what its capture forbids, what it loses before its replay, what it does not join.
-        6 => Alone { rank: Who, by: By, captured: Captured, replays: Replays },
+        8 => Alone { rank: Who, by: By, captured: Captured, replays: Replays },
         /// A collective that every rank captures.
-        13 => OfAll { rank: Who, odd: OddReplay, window: GraphWindow, on: On },
+        20 => OfAll { rank: Who, odd: OddReplay, window: GraphWindow, on: On },
         /// An event that was recorded in a capture is used after it, or meanwhile by another thread.
         4 => CapturedEvent { rank: Who, uses: EventUser, how: UseOfEvent, then: AfterRecord },
         /// One thread captures while another makes a call that a capture forbids, or uses the graph.

@@ -11,11 +11,11 @@ use super::draw::{By, On, Who, drawn};
 drawn! {
     /// A piece of protocol with a pool.
     pub(super) enum Fragment {
-        4 => Alloc { rank: Who, by: By, tie: PoolTie, then: AfterAlloc },
+        5 => Alloc { rank: Who, by: By, tie: PoolTie, then: AfterAlloc },
         /// A block that one thread takes and frees, and one that another takes.
-        4 => AllocBeside { rank: Who, tie: PoolTie, then: AfterAlloc },
+        6 => AllocBeside { rank: Who, tie: PoolTie, then: AfterAlloc },
         /// Two threads take blocks and write them.
-        4 => BlocksOfTwo { rank: Who, one: Block, two: Block },
+        6 => BlocksOfTwo { rank: Who, one: Block, two: Block },
     }
 }
 

@@ -10,12 +10,12 @@ drawn! {
     /// A piece of protocol that launches kernels or orders them.
     pub(super) enum Fragment {
         4 => Synchronize { rank: Who, by: By, what: Synchronized },
-        4 => Kernels { rank: Who, by: By, one: UserKernel, two: UserKernel },
-        4 => Event { rank: Who, by: By, what: EventUse },
+        6 => Kernels { rank: Who, by: By, one: UserKernel, two: UserKernel },
+        6 => Event { rank: Who, by: By, what: EventUse },
         /// Two threads launch on one stream.
-        4 => OneStreamOfTwo { rank: Who },
+        6 => OneStreamOfTwo { rank: Who },
         /// A kernel of one thread, behind an event a kernel of another.
-        4 => EventOfTwo { rank: Who, waits: Waiter },
+        6 => EventOfTwo { rank: Who, waits: Waiter },
     }
 }
 

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! What follows an `if` deeper to the right runs only if the answer is not 0. A label names what the operation of its
-//! line produces, or that operation; it holds in its rank. Programs whose ranks are interchangeable say `every rank`.
+//! line produces, or that operation; it holds in its rank. `if $choose` asks nothing: it recalls the answer to the question of that
+//! label, and an `else` may follow. Programs whose ranks are interchangeable say `every rank`.
 //! Not here: how a program is run, and what is found.
 #![expect(clippy::wildcard_enum_match_arm, reason = "other words are what this is not")]
 
@@ -21,7 +22,7 @@ use rankcheck_model::{Op, Operation, Slot, Source, ThreadStart, Token};
 
 use super::verbs::{Labelled, Read, Scope};
 use super::words::Words;
-use super::{Item, Script};
+use super::{Item, Recall, Script};
 
 /// An operation or a question of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub(super) struct Row {
     pub(super) words: Words,
     /// What runs if the answer is not 0; none for an operation.
     pub(super) then: Option<Vec<Words>>,
+    /// What runs if an answer that is recalled is 0.
+    pub(super) otherwise: Vec<Words>,
 }
 
 /// A program as its text has it.
@@ -75,6 +78,12 @@ impl Listing {
                     for op in row.then.iter().flatten() {
                         let _ = writeln!(text, "    {op}");
                     }
+                    if !row.otherwise.is_empty() {
+                        text.push_str("  else\n");
+                    }
+                    for op in &row.otherwise {
+                        let _ = writeln!(text, "    {op}");
+                    }
                 }
             }
         }
@@ -84,13 +93,22 @@ impl Listing {
     /// Reads what [`Listing::text`] writes, for so many ranks.
     pub(super) fn read(text: &str, ranks: usize) -> Result<Self, String> {
         let mut listing = Self { threads: vec![Vec::new(); ranks], alike: None };
-        let mut rank = 0;
+        let (mut rank, mut in_else) = (0, false);
         for line in text.lines().filter(|line| !line.is_empty()) {
             let in_line = |why: String| format!("{why}, in `{line}`");
             if let Some(op) = line.strip_prefix("    ") {
-                let then = listing.last(rank).and_then(|row| row.then.as_mut());
-                then.ok_or_else(|| in_line("no question stands before".to_owned()))?
+                let row = listing.last(rank).filter(|row| row.then.is_some());
+                row.ok_or_else(|| in_line("no question stands before".to_owned()))?
+                    .branch(in_else)
                     .push(Words::read(op).map_err(in_line)?);
+                continue;
+            }
+            in_else = line == "  else";
+            if in_else {
+                listing
+                    .last(rank)
+                    .filter(|row| row.recalls())
+                    .ok_or_else(|| in_line("no answer is recalled before".to_owned()))?;
             } else if let Some(row) = line.strip_prefix("  ") {
                 let rows = listing.threads.get_mut(rank).and_then(|threads| threads.last_mut());
                 rows.ok_or_else(|| in_line("no thread is named before".to_owned()))?
@@ -148,34 +166,61 @@ impl Row {
         };
         let question = text.strip_prefix("if ");
         let words = Words::read(question.unwrap_or(text))?;
-        Ok(Self { label, words, then: question.map(|_| Vec::new()) })
+        Ok(Self { label, words, then: question.map(|_| Vec::new()), otherwise: Vec::new() })
     }
+
+    /// Whether it depends on an answer that was given before.
+    pub(super) fn recalls(&self) -> bool {
+        self.then.is_some() && matches!(self.words, Words::Label(..))
+    }
+
+    fn branch(&mut self, otherwise: bool) -> &mut Vec<Words> {
+        if otherwise { &mut self.otherwise } else { self.then.get_or_insert_default() }
+    }
+
+    /// All operations behind the question.
+    pub(super) fn behind(&mut self) -> impl Iterator<Item = &mut Words> {
+        self.then.iter_mut().flatten().chain(&mut self.otherwise)
+    }
+}
+
+/// The position of a question among the items of its thread, by that among the questions.
+fn asked(items: &[Item], question: usize) -> u32 {
+    let mut questions = items.iter().enumerate().filter(|(_, item)| matches!(item, Item::If(..)));
+    let (at, _) = questions.nth(question).expect("what is recalled was asked");
+    u32::try_from(at).expect("short threads")
 }
 
 /// The rows of a rank's threads, with labels on what others of them name.
 fn rows(script: &Script, threads: &[Vec<Item>]) -> Vec<Vec<Row>> {
     let words = |value: &dyn Describe| Words::of(value, &ScriptNames(script));
-    let row = |item: &Item| match item {
-        Item::Do(op) => Row { label: None, words: words(op), then: None },
-        Item::If(question, then) => {
-            Row { label: None, words: words(question), then: Some(then.iter().map(|op| words(op)).collect()) }
-        }
+    let all = |ops: &[Op]| ops.iter().map(|op| words(op)).collect::<Vec<Words>>();
+    let row = |thread: usize, item: &Item| {
+        let (words, then, otherwise) = match item {
+            Item::Do(op) => (words(op), None, Vec::new()),
+            Item::If(question, then) => (words(question), Some(all(then)), Vec::new()),
+            Item::Recall(Recall { question, then, otherwise }) => {
+                let index = asked(&threads[thread], *question);
+                let of = Operation { start: ThreadStart(thread as u64), index };
+                (words(&of), Some(all(then)), all(otherwise))
+            }
+        };
+        Row { label: None, words, then, otherwise }
     };
-    let mut rows: Vec<Vec<Row>> = threads.iter().map(|items| items.iter().map(row).collect()).collect();
+    let of_thread =
+        |(thread, items): (usize, &Vec<Item>)| items.iter().map(|item| row(thread, item)).collect();
+    let mut rows: Vec<Vec<Row>> = threads.iter().enumerate().map(of_thread).collect();
     let mut taken = BTreeSet::new();
     for thread in 0..rows.len() {
         for at in 0..rows[thread].len() {
-            let Item::Do(op) = &threads[thread][at] else { continue };
             let first: u32 = threads[thread][..at].iter().map(Item::slots).sum();
-            let named = Named { thread, at, slots: first..first + op.slots() };
+            let named = Named { thread, at, slots: first..first + threads[thread][at].slots() };
             let label = label(&rows[thread][at].words, &taken);
             let mut used = false;
             for row in rows.iter_mut().flatten() {
                 let mut change = |words| named.labelled(words, &label, &mut used);
                 row.words = row.words.clone().map(&mut change);
-                for op in row.then.iter_mut().flatten() {
-                    *op = op.clone().map(&mut change);
-                }
+                row.behind().for_each(|op| *op = op.clone().map(&mut change));
             }
             if used {
                 taken.insert(label.clone());
@@ -252,7 +297,12 @@ fn items(script: &Script, threads: &[Vec<Row>]) -> Result<Vec<Vec<Item>>, String
         let start = ThreadStart(thread as u64);
         let mut slots = 0;
         for (at, row) in rows.iter().enumerate() {
-            let produced = if row.then.is_none() { Op::read(&row.words, &collecting)?.slots() } else { 0 };
+            let slots_of = |words| Op::read(words, &collecting).map(|op| op.slots());
+            let produced = match &row.then {
+                None => slots_of(&row.words)?,
+                Some(then) if row.recalls() => then.iter().map(slots_of).sum::<Result<_, _>>()?,
+                Some(_) => 0,
+            };
             if let Some(label) = &row.label {
                 let operation = Operation { start, index: u32::try_from(at).expect("short threads") };
                 let slot = (produced > 0).then_some(Slot { start, index: slots });
@@ -264,14 +314,19 @@ fn items(script: &Script, threads: &[Vec<Row>]) -> Result<Vec<Vec<Item>>, String
         }
     }
     let scope = Scope { token: &token, labels: Some(&labels) };
-    let item = |row: &Row| {
-        Ok(match &row.then {
-            None => Item::Do(Read::read(&row.words, &scope)?),
-            Some(then) => {
-                let then: Result<_, String> = then.iter().map(|op| Read::read(op, &scope)).collect();
-                Item::If(Read::read(&row.words, &scope)?, then?)
+    let all =
+        |ops: &[Words]| ops.iter().map(|op| Read::read(op, &scope)).collect::<Result<Vec<Op>, String>>();
+    let item = |rows: &[Row], row: &Row| {
+        Ok(match (&row.then, &row.words) {
+            (None, words) => Item::Do(Read::read(words, &scope)?),
+            (Some(then), Words::Label(label, _)) => {
+                let of = labels.get(label).ok_or_else(|| format!("nothing is called ${label}"))?.operation;
+                let earlier = &rows[..(of.index as usize).min(rows.len())];
+                let question = earlier.iter().filter(|row| row.then.is_some() && !row.recalls()).count();
+                Item::Recall(Recall { question, then: all(then)?, otherwise: all(&row.otherwise)? })
             }
+            (Some(then), words) => Item::If(Read::read(words, &scope)?, all(then)?),
         })
     };
-    threads.iter().map(|rows| rows.iter().map(item).collect()).collect()
+    threads.iter().map(|rows| rows.iter().map(|row| item(rows, row)).collect()).collect()
 }

@@ -67,12 +67,13 @@ fn simpler(config: &Config) -> Vec<Config> {
     without.into_iter().filter(|config| format!("{config:?}") != unchanged).collect()
 }
 
-/// What can be left out: a row, or an operation behind a question; or a last thread that nobody starts.
+/// What can be left out: a row, or an operation behind a question or an `else`; or a last thread that nobody starts.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     Thread { rank: usize },
     Row { rank: usize, thread: usize, row: usize },
     Then { rank: usize, thread: usize, row: usize, nth: usize },
+    Else { rank: usize, thread: usize, row: usize, nth: usize },
 }
 
 /// The parts in the order of the text.
@@ -84,6 +85,8 @@ fn parts(listing: &Listing) -> Vec<Part> {
                 parts.push(Part::Row { rank, thread, row });
                 let then = 0..what.then.as_ref().map_or(0, Vec::len);
                 parts.extend(then.map(|nth| Part::Then { rank, thread, row, nth }));
+                let otherwise = 0..what.otherwise.len();
+                parts.extend(otherwise.map(|nth| Part::Else { rank, thread, row, nth }));
             }
         }
         let last = threads.len() - 1;
@@ -106,10 +109,16 @@ fn without(listing: &Listing, part: Part) -> Listing {
         Part::Then { rank, thread, row, nth } => {
             listing.threads[rank][thread][row].then.as_mut().expect("it is a question").remove(nth);
         }
+        Part::Else { rank, thread, row, nth } => {
+            listing.threads[rank][thread][row].otherwise.remove(nth);
+        }
         Part::Row { rank, thread, row } => {
             let threads = &mut listing.threads[rank];
             let gone = threads[thread].remove(row);
             if let Some(label) = gone.label {
+                let asked = Words::Label(label.clone(), 0);
+                // What depends on an answer goes with its question.
+                threads.iter_mut().for_each(|rows| rows.retain(|row| !(row.recalls() && row.words == asked)));
                 forget(threads, &label);
             }
         }
@@ -124,8 +133,6 @@ fn forget(threads: &mut [Vec<Row>], label: &str) {
     };
     for row in threads.iter_mut().flatten() {
         row.words = row.words.clone().map(&mut named);
-        for op in row.then.iter_mut().flatten() {
-            *op = op.clone().map(&mut named);
-        }
+        row.behind().for_each(|op| *op = op.clone().map(&mut named));
     }
 }

@@ -25,7 +25,7 @@ use stateright::{Checker, Model, Property};
 
 use super::bounds::{BoundHit, Bounds};
 use super::decisions::{DecisionTally, RunDecisions};
-use super::graph::{Fingerprinted, StateGraph, StateId, Visitor, locked};
+use super::graph::{StateGraph, StateId, Visitor, WalkedState, locked};
 use super::memory;
 use super::predict::DecidedRun;
 
@@ -312,7 +312,7 @@ impl CompleteRuns {
         ends.iter().for_each(|(end, number)| by_number[*number as usize] = end);
         let executions = complete.len() as u64;
         let complete: FxHashMap<StateId, u32> = complete.into_iter().collect();
-        let order = graph.breadth_first();
+        let order = graph.nearest_first();
         let mut first = FirstRuns::default();
         for state in &order.states {
             if let Some(end) = complete.get(state) {
@@ -419,6 +419,8 @@ struct Settled {
     agreed: Arc<SameDecisions>,
     /// Whether there is no other.
     only: bool,
+    /// What can be chosen here, if somebody has asked already.
+    open: Option<Vec<Choice>>,
 }
 
 /// What ranks decided where all are to decide alike: the values of each place and occurrence, and how often each rank
@@ -444,7 +446,11 @@ impl Settled {
     }
 }
 
-impl Fingerprinted for Settled {
+impl WalkedState for Settled {
+    fn choices(&self) -> u32 {
+        self.choices
+    }
+
     fn fingerprint(&self) -> u128 {
         if self.only {
             return 0;
@@ -459,12 +465,6 @@ impl Fingerprinted for Settled {
 impl AsRef<State> for Settled {
     fn as_ref(&self) -> &State {
         &self.state
-    }
-}
-
-impl ExploredState for Settled {
-    fn choices(&self) -> u32 {
-        self.choices
     }
 }
 
@@ -498,6 +498,9 @@ impl Restriction {
 /// Who looks at states, one after the other.
 type SeenBy = Box<dyn Fn(&Settled) + Send + Sync>;
 
+/// So many choices are taken in a row at most where each is the only one.
+const IN_A_ROW: u32 = 64;
+
 /// The reduced semantics as stateright sees it.
 struct Reduced {
     machine: Arc<Machine>,
@@ -506,6 +509,8 @@ struct Reduced {
     restriction: Arc<Restriction>,
     /// Whether states know the choices that led to them.
     remembers: bool,
+    /// Whether states are told apart: those that are only made again need not be.
+    tells_apart: bool,
     /// Who looks at each state that stateright's checker comes to.
     seen: Option<SeenBy>,
     /// What a scout decides.
@@ -520,6 +525,7 @@ impl Reduced {
             renumbered: Arc::default(),
             restriction,
             remembers,
+            tells_apart: true,
             seen: None,
             tally: Mutex::default(),
         }
@@ -568,11 +574,26 @@ impl Reduced {
         }
     }
 
+    /// Whether states are passed over in which one choice is possible. Where histories are told apart, every state counts.
+    fn passes_over(&self) -> bool {
+        let config = &self.machine.config;
+        config.remembered.is_some() && !config.scouts && self.restriction.is_empty()
+    }
+
+    /// Takes a choice of a state, and all that follows without one.
+    fn take(&self, from: &State, state: &mut State, choice: &Choice) {
+        if self.remembers {
+            self.machine.remember(state, choice);
+        }
+        self.machine.take(state, choice);
+        self.machine.advance_from(from, state);
+    }
+
     /// What stands for a state in which only choices are left.
     fn settled(&self, mut state: State, choices: u32, agreed: Arc<SameDecisions>) -> Settled {
         // A run without choices is told apart from none: what many ranks know of each other need not be worked out.
         if choices == 0 && (self.machine.interrupted() || self.machine.choices(&state).is_empty()) {
-            return Settled { state, fingerprint: 0, choices, agreed, only: true };
+            return Settled { state, fingerprint: 0, choices, agreed, only: true, open: None };
         }
         let symmetric = self.machine.source.symmetry() == Symmetry::Interchangeable
             && self.machine.config.edits.is_empty();
@@ -581,13 +602,15 @@ impl Reduced {
             self.machine.canonicalize(&mut state);
         }
         let merges = self.machine.config.remembered.is_some() && !self.machine.config.scouts;
-        let fingerprint = if merges && !self.machine.interrupted() {
+        let fingerprint = if !self.tells_apart {
+            0
+        } else if merges && !self.machine.interrupted() {
             state.merged_fingerprint(&self.machine)
         } else {
             state.seal();
             state.fingerprint()
         };
-        Settled { state, fingerprint, choices, agreed, only: false }
+        Settled { state, fingerprint, choices, agreed, only: false, open: None }
     }
 }
 
@@ -605,7 +628,7 @@ impl Model for Reduced {
         if self.machine.interrupted() {
             return;
         }
-        *actions = self.machine.choices(&settled.state);
+        *actions = settled.open.clone().unwrap_or_else(|| self.machine.choices(&settled.state));
         self.restriction.decided.keep(&self.machine, &settled.state, actions);
         if !self.restriction.alike_at.is_empty() {
             self.agree(settled, actions);
@@ -628,12 +651,22 @@ impl Model for Reduced {
             agreed.counts.insert((place, rank), nth + 1);
         }
         let mut state = settled.state.clone();
-        if self.remembers {
-            self.machine.remember(&mut state, &choice);
+        self.take(&settled.state, &mut state, &choice);
+        let mut choices = settled.choices + 1;
+        let mut open = None;
+        while self.passes_over() && choices - settled.choices < IN_A_ROW && !self.machine.interrupted() {
+            let here = self.machine.choices(&state);
+            let [only] = &*here else {
+                open = Some(here);
+                break;
+            };
+            let before = state.clone();
+            self.take(&before, &mut state, only);
+            choices += 1;
         }
-        self.machine.take(&mut state, &choice);
-        self.machine.advance_from(&settled.state, &mut state);
-        Some(self.settled(state, settled.choices + 1, agreed))
+        // Ranks that are alike get other numbers.
+        let open = open.filter(|_| self.machine.source.symmetry() == Symmetry::Distinct);
+        Some(Settled { open, ..self.settled(state, choices, agreed) })
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
@@ -648,10 +681,9 @@ impl Model for Reduced {
 }
 
 /// A state of a program, as a walk comes to it.
-pub(super) trait ExploredState: Fingerprinted + AsRef<State> {
-    /// How many choices led to it.
-    fn choices(&self) -> u32;
-}
+pub(super) trait ExploredState: WalkedState + AsRef<State> {}
+
+impl<S: WalkedState + AsRef<State>> ExploredState for S {}
 
 /// Looks at the states of one walk.
 pub(super) struct Visit<'a> {
@@ -766,6 +798,7 @@ fn explore_with(
         if walk.is_over(&machine, reduced.misnumbered())? {
             // A new machine: an interrupted one takes no more steps, and those that are taken again do not count.
             let again = Reduced::new(&walk.machine(source), &restriction, true);
+            let again = Reduced { tells_apart: false, ..again };
             let exploration = walk.runs.exploration(&machine, &again, &graph);
             return Ok(Exploration { decisions: walk.decisions, ..exploration });
         }

@@ -2,21 +2,25 @@
 //!
 //! Of a state that was expanded its fingerprint is kept, and where its actions lead: some fifty bytes. States themselves
 //! live only as long as they wait to be expanded, and depth first few of them do. What a breadth-first search is for, the
-//! shortest way to a state, is read off the graph afterwards ([`StateGraph::breadth_first`]) and its states are made again
+//! shortest way to a state, is read off the graph afterwards ([`StateGraph::nearest_first`]) and its states are made again
 //! ([`StateGraph::along_shortest_paths`]). So what is found does not depend on which thread came where first.
 //! Not here: what a state is, and what is looked for in one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
 use stateright::Model;
 
-/// What tells states apart: equal for equal states, in any order and in any process.
-pub(super) trait Fingerprinted {
-    /// The fingerprint of what a state may still do.
+/// A state of a model, as a walk comes to it.
+pub(super) trait WalkedState {
+    /// The fingerprint of what a state may still do: equal for equal states, in any order and in any process.
     fn fingerprint(&self) -> u128;
+
+    /// How many choices led to it. An action may be several in a row.
+    fn choices(&self) -> u32;
 }
 
 /// The power of ten, 1 in 10^n, below which the chance lies that of so many states two different ones have one
@@ -84,25 +88,45 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where actions lead, as one thread found it: for each state its number, how many actions it has, and the states that
-/// they lead to, in their order.
-type EdgeLog = Vec<u32>;
+/// Where actions lead, as one thread found it.
+#[derive(Default)]
+struct EdgeLog {
+    /// For each state its number, how many actions it has, and the states that they lead to, in their order.
+    states: Vec<u32>,
+    /// How many edges there are.
+    edges: usize,
+    /// Of each edge how many choices it is; empty as long as all are one.
+    choices: Vec<u8>,
+}
 
-/// Each state of a log, with the numbers of those that its actions lead to.
-fn entries(log: &[u32]) -> impl Iterator<Item = (StateId, &[u32])> {
-    let mut rest = log;
-    std::iter::from_fn(move || {
-        let [from, count, behind @ ..] = rest else { return None };
-        let (to, next) = behind.split_at(*count as usize);
-        rest = next;
-        Some((StateId(*from), to))
-    })
+impl EdgeLog {
+    /// Adds an action of the state that was added last.
+    fn add(&mut self, to: StateId, choices: u32) {
+        self.states.push(to.0);
+        if choices > 1 || !self.choices.is_empty() {
+            self.choices.resize(self.edges, 1);
+            self.choices.push(u8::try_from(choices).expect("an action is few choices"));
+        }
+        self.edges += 1;
+    }
+
+    /// Each state, with the numbers of those that its actions lead to, and the number of the first edge.
+    fn entries(&self) -> impl Iterator<Item = (StateId, &[u32], usize)> {
+        let (mut rest, mut edge) = (&*self.states, 0);
+        std::iter::from_fn(move || {
+            let [from, count, behind @ ..] = rest else { return None };
+            let (to, next) = behind.split_at(*count as usize);
+            let first = edge;
+            (rest, edge) = (next, edge + to.len());
+            Some((StateId(*from), to, first))
+        })
+    }
 }
 
 impl<M, V> SharedWalk<'_, M, V>
 where
     M: Model + Sync,
-    M::State: Fingerprinted + Send,
+    M::State: WalkedState + Send,
     V: Visitor<M::State>,
 {
     /// The number of a state, and whether it is new.
@@ -135,17 +159,20 @@ where
                 self.visitor.end(id, &state);
                 continue;
             }
-            let (first, entry) = (stack.len(), log.len());
-            log.extend([id.0, u32::try_from(actions.len()).expect("fewer than 2^32 actions")]);
+            let first = stack.len();
+            let entry = log.states.len();
+            log.states.extend([id.0, u32::try_from(actions.len()).expect("fewer than 2^32 actions")]);
             for action in actions.drain(..) {
                 // Where an action leads nowhere, the model was interrupted. A state has all its edges or none.
                 let Some(next) = self.model.next_state(&state, action) else {
-                    log.truncate(entry);
+                    log.edges -= log.states.len() - entry - 2;
+                    log.states.truncate(entry);
+                    log.choices.truncate(log.edges);
                     self.over.store(true, Ordering::Relaxed);
                     return true;
                 };
                 let (to, new) = self.number(&next);
-                log.push(to.0);
+                log.add(to, next.choices() - state.choices());
                 if new {
                     stack.push((to, next));
                 }
@@ -191,7 +218,7 @@ where
     }
 
     fn work(&self, mut stack: Vec<Waiting<M::State>>) -> EdgeLog {
-        let mut log = EdgeLog::new();
+        let mut log = EdgeLog::default();
         let _end = EndOnPanic(self);
         loop {
             self.expand(&mut stack, &mut log, u32::MAX);
@@ -224,6 +251,8 @@ pub(super) struct StateGraph {
     /// Where the edges of each state begin; as many as it has actions.
     first: Vec<u32>,
     edges: Vec<StateId>,
+    /// Of each edge how many choices it is; empty if all are one.
+    choices: Vec<u8>,
     /// The sum of the fingerprints of all states.
     pub(super) fingerprint: u128,
 }
@@ -233,7 +262,7 @@ impl StateGraph {
     pub(super) fn of<M, V>(model: &M, visitor: &V, threads: usize) -> Self
     where
         M: Model + Sync,
-        M::State: Fingerprinted + Send,
+        M::State: WalkedState + Send,
         V: Visitor<M::State>,
     {
         let walk = SharedWalk {
@@ -252,7 +281,7 @@ impl StateGraph {
             stack.push((walk.number(&state).0, state));
         }
         let root = stack.first().map_or(StateId(0), |(id, _)| *id);
-        let mut log = EdgeLog::new();
+        let mut log = EdgeLog::default();
         let alone = if threads > 1 { ALONE_STATES } else { u32::MAX };
         let mut logs = Vec::new();
         if !walk.expand(&mut stack, &mut log, alone) {
@@ -274,19 +303,27 @@ impl StateGraph {
     fn of_logs(root: StateId, states: usize, logs: &[EdgeLog]) -> Self {
         // At first how many edges each state has, one place further on.
         let mut first = vec![0_u32; states + 1];
-        for (from, to) in logs.iter().flat_map(|log| entries(log)) {
+        for (from, to, _) in logs.iter().flat_map(EdgeLog::entries) {
             first[from.at() + 1] = u32::try_from(to.len()).expect("it was written in 32 bits");
         }
         for at in 1..first.len() {
             first[at] += first[at - 1];
         }
         let mut edges = vec![root; first[states] as usize];
-        for (from, to) in logs.iter().flat_map(|log| entries(log)) {
-            for (edge, to) in edges[first[from.at()] as usize..].iter_mut().zip(to) {
-                *edge = StateId(*to);
+        let all_are_one = logs.iter().all(|log| log.choices.is_empty());
+        let mut choices = if all_are_one { Vec::new() } else { vec![1; edges.len()] };
+        for log in logs {
+            for (from, to, logged) in log.entries() {
+                let at = first[from.at()] as usize;
+                if let Some(of_edges) = log.choices.get(logged..logged + to.len()) {
+                    choices[at..at + to.len()].copy_from_slice(of_edges);
+                }
+                for (edge, to) in edges[at..].iter_mut().zip(to) {
+                    *edge = StateId(*to);
+                }
             }
         }
-        Self { root, first, edges, fingerprint: 0 }
+        Self { root, first, edges, choices, fingerprint: 0 }
     }
 
     /// How many states were found, expanded or not.
@@ -299,17 +336,22 @@ impl StateGraph {
     pub(super) fn kept_bytes(&self) -> u64 {
         let seen = self.states() * size_of::<(u128, StateId)>();
         let expanded = self.first.windows(2).filter(|edges| edges[0] < edges[1]).count();
-        let logged = (2 * expanded + self.edges.len()) * size_of::<u32>();
-        (seen + logged + size_of_val(&*self.first) + size_of_val(&*self.edges)) as u64
+        let logged = (2 * expanded + self.edges.len()) * size_of::<u32>() + self.choices.len();
+        let read = size_of_val(&*self.first) + size_of_val(&*self.edges) + size_of_val(&*self.choices);
+        (seen + logged + read) as u64
+    }
+
+    fn edges(&self, of: StateId) -> Range<usize> {
+        self.first[of.at()] as usize..self.first[of.at() + 1] as usize
     }
 
     fn successors(&self, of: StateId) -> &[StateId] {
-        &self.edges[self.first[of.at()] as usize..self.first[of.at() + 1] as usize]
+        &self.edges[self.edges(of)]
     }
 
-    /// All states in the order in which a breadth-first search comes to them.
-    pub(super) fn breadth_first(&self) -> BreadthFirst {
-        let mut order = BreadthFirst {
+    /// All states in the order in which a search comes to them that takes those with the fewest choices first.
+    pub(super) fn nearest_first(&self) -> NearestFirst {
+        let mut order = NearestFirst {
             states: Vec::with_capacity(self.states()),
             depth: vec![u32::MAX; self.states()],
             before: vec![self.root; self.states()],
@@ -317,19 +359,30 @@ impl StateGraph {
         if self.states() == 0 {
             return order;
         }
-        order.states.push(self.root);
+        // States that were come by, by the number of choices. Only those just ahead are open.
+        let mut open: VecDeque<Vec<StateId>> = VecDeque::from([vec![self.root]]);
         order.depth[self.root.at()] = 0;
-        let mut at = 0;
-        while let Some(&state) = order.states.get(at) {
-            at += 1;
-            let depth = order.depth[state.at()] + 1;
-            for &next in self.successors(state) {
-                if order.depth[next.at()] == u32::MAX {
-                    order.depth[next.at()] = depth;
-                    order.before[next.at()] = state;
-                    order.states.push(next);
+        let mut depth = 0;
+        while let Some(nearest) = open.pop_front() {
+            for state in nearest {
+                // It was come by again, with fewer choices.
+                if order.depth[state.at()] != depth {
+                    continue;
+                }
+                order.states.push(state);
+                for edge in self.edges(state) {
+                    let next = self.edges[edge];
+                    let choices = self.choices.get(edge).copied().unwrap_or(1);
+                    if depth + u32::from(choices) < order.depth[next.at()] {
+                        order.depth[next.at()] = depth + u32::from(choices);
+                        order.before[next.at()] = state;
+                        let ahead = usize::from(choices) - 1;
+                        open.resize_with(open.len().max(ahead + 1), Vec::new);
+                        open[ahead].push(next);
+                    }
                 }
             }
+            depth += 1;
         }
         order
     }
@@ -340,12 +393,12 @@ impl StateGraph {
     pub(super) fn along_shortest_paths<M>(
         &self,
         model: &M,
-        order: &BreadthFirst,
+        order: &NearestFirst,
         wanted: &BTreeSet<StateId>,
         mut each: impl FnMut(StateId, &M::State),
     ) where
         M: Model,
-        M::State: Fingerprinted,
+        M::State: WalkedState,
     {
         if wanted.is_empty() {
             return;
@@ -388,17 +441,17 @@ impl StateGraph {
     }
 }
 
-/// States in the order of a breadth-first search.
+/// States in the order of the number of choices that lead to them at least.
 #[derive(Debug)]
-pub(super) struct BreadthFirst {
+pub(super) struct NearestFirst {
     /// Those that can be reached, the nearest first.
     pub(super) states: Vec<StateId>,
     depth: Vec<u32>,
     before: Vec<StateId>,
 }
 
-impl BreadthFirst {
-    /// How many actions lead to a state.
+impl NearestFirst {
+    /// How many choices lead to a state at least.
     pub(super) fn depth(&self, of: StateId) -> u32 {
         self.depth[of.at()]
     }

@@ -11,8 +11,8 @@ use rankcheck_model::{Config, Machine, Mode, Source, SourceError, State};
 use stateright::Model;
 
 use super::bounds::Bounds;
-use super::explore::{Exploration, ExploredState, RepeatedWalk, Visit};
-use super::graph::{Fingerprinted, StateGraph};
+use super::explore::{Exploration, RepeatedWalk, Visit};
+use super::graph::{StateGraph, WalkedState};
 
 /// The unreduced semantics as stateright sees it.
 struct Naive {
@@ -28,13 +28,11 @@ struct Stepped {
     steps: u32,
 }
 
-impl Fingerprinted for Stepped {
+impl WalkedState for Stepped {
     fn fingerprint(&self) -> u128 {
         self.state.fingerprint()
     }
-}
 
-impl ExploredState for Stepped {
     fn choices(&self) -> u32 {
         self.steps
     }

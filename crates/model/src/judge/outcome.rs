@@ -321,6 +321,11 @@ impl Machine {
             {
                 return Some(gpu.clone());
             }
+            if let Next::Op(op) = thread.upcoming()
+                && op.op.is_vote()
+            {
+                self.tell_vote(op.loc);
+            }
             let thread = u32::try_from(at).expect("few threads");
             return Some(RankOutcome::HostHang(self.here(state, rank, thread).verb_name().into()));
         }
@@ -334,6 +339,7 @@ impl Machine {
         for rank in (0..self.config.ranks).map(Rank) {
             for (_, _, buffer) in Self::held_buffers(state, rank) {
                 let content = self.read(state, rank, &crate::noun::memory::ByteRange::of(buffer));
+                self.look_at(&content);
                 let initial = locked(&self.terms).intern(TermNode::Initial(rank, buffer.name));
                 if content != Content::Whole(initial) {
                     let text = texts.entry(content).or_insert_with_key(|content| HeldContent {

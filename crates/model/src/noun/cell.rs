@@ -26,6 +26,15 @@ pub(crate) struct Cell<V> {
     writes: Vec<WordWrite<V>>,
 }
 
+/// Which write of a word a blocking read is ordered after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadersOrdered {
+    /// The one that it saw: on contended objects, where orders are choices, and in the unreduced semantics.
+    BySight,
+    /// The first that could have let it go on.
+    ByWhatEnables,
+}
+
 /// The value of a word.
 pub(crate) trait Word: Clone + Default + Hash {
     /// Whether it tells a word that was written from one that was not.
@@ -92,8 +101,12 @@ impl<V> Default for Cell<V> {
 }
 
 impl<V: Word> Cell<V> {
-    /// Adds a write. Earlier ones stay: what a reader is ordered after depends on them.
-    pub(crate) fn write(&mut self, write: WordWrite<V>) {
+    /// Adds a write. Earlier ones stay if what a reader is ordered after depends on them, and not on what it sees.
+    pub(crate) fn write(&mut self, write: WordWrite<V>, ordered: ReadersOrdered) {
+        match ordered {
+            ReadersOrdered::BySight => self.writes.clear(),
+            ReadersOrdered::ByWhatEnables => {}
+        }
         self.writes.push(write);
     }
 

@@ -14,7 +14,7 @@ use crate::describe::{Describe, Description};
 use crate::identity::identify_as_hashed;
 use crate::identity::{Identify, StateIdentity};
 use crate::judge::deadlock::Awaits;
-use crate::machine::{ConcurrentCalls, Kind};
+use crate::machine::{ConcurrentCalls, Condition, Kind};
 use crate::noun::pool::Plan;
 use crate::op::{Op, Show, Verb, WindowFlags, WindowOp};
 use std::collections::BTreeMap;
@@ -581,7 +581,8 @@ impl Machine {
     /// stands for all, because nobody specifies any of it.
     pub(crate) fn takes_one_order(&self, state: &State) -> bool {
         self.config.concurrent_calls == ConcurrentCalls::InOneOrder
-            && state.findings.keys().any(|key| key.rule == Rule::Comm4)
+            && (self.config.declared_needless.contains(&Condition::UnorderedCalls)
+                || state.findings.keys().any(|key| key.rule == Rule::Comm4))
     }
 
     /// Calls that wait for ever were made too: judges them as those that went on.

@@ -14,7 +14,7 @@ use crate::judge::finding::OpRef;
 use crate::judge::finding::{About, Rule};
 use crate::machine::Kind;
 use crate::machine::Machine;
-use crate::noun::cell::{Cell, WordWrite};
+use crate::noun::cell::{Cell, ReadersOrdered, WordWrite};
 use crate::noun::pool::Plan;
 use crate::noun::stream::{Queued, Work};
 use crate::op::{Show, Verb};
@@ -211,10 +211,9 @@ impl Machine {
         if !matches!(act, FlagAct::Write(_))
             && let Some(cell) = Flags::of(state.shared()).cells.get(&flag)
         {
-            let after = if self.orders_by_sight(object) {
-                cell.last().map(|write| &write.by)
-            } else {
-                cell.enabling(clock, |word| act.possible(*word))
+            let after = match self.readers_ordered(object) {
+                ReadersOrdered::BySight => cell.last().map(|write| &write.by),
+                ReadersOrdered::ByWhatEnables => cell.enabling(clock, |word| act.possible(*word)),
             };
             if let Some(after) = after {
                 clock.join(after);
@@ -223,7 +222,11 @@ impl Machine {
         self.access_shared(state, object, touch_of(act), clock);
         if let Some(value) = act.writes() {
             let write = WordWrite { value, by: clock.clone(), op };
-            Flags::of_mut(state.shared_mut()).cells.entry(flag).or_default().write(write);
+            Flags::of_mut(state.shared_mut())
+                .cells
+                .entry(flag)
+                .or_default()
+                .write(write, self.readers_ordered(object));
         }
     }
 

@@ -13,7 +13,7 @@ use crate::host::value::CommId;
 use crate::identity::{Identify, StateIdentity};
 use crate::judge::finding::OpRef;
 use crate::judge::finding::{About, Rule};
-use crate::machine::Machine;
+use crate::machine::{Condition, Machine};
 use crate::noun::collective::Launch;
 use crate::noun::p2p::Progress;
 use crate::noun::stream::{Queued, Work};
@@ -297,7 +297,7 @@ impl Machine {
         if forgets
             && executed.len() >= Executions::of(state.shared()).forget_at.max(self.config.launches_kept)
         {
-            Self::forget(state, &mut executed);
+            self.forget(state, &mut executed);
             // Many ranks have many launches under way, and all of them were looked at. Not again before there are
             // as many others.
             Executions::of_mut(state.shared_mut()).forget_at =
@@ -405,27 +405,30 @@ impl Machine {
     }
 
     /// Forgets what no launch that is still to run can clash with.
-    fn forget(state: &State, executed: &mut Vec<Executed>) {
+    fn forget(&self, state: &State, executed: &mut Vec<Executed>) {
         // What was sent counts as run once it is received.
         let mut sent: Vec<Vec<&Ran>> = vec![Vec::new(); state.ranks().len()];
         for ran in state.in_transit() {
             sent[ran.rank.at()].push(ran);
         }
-        let first = |ran: &Ran| Self::launched_before_all(state, ran, &sent[ran.rank.at()]);
+        let first = |ran: &Ran| self.launched_before_all(state, ran, &sent[ran.rank.at()]);
         executed.retain(|earlier| !earlier.members.iter().all(first));
     }
 
     /// Whether it is launched before everything of its rank that is still to run, `sent` included: nothing can be
     /// launched the other way round any more.
-    fn launched_before_all(state: &State, ran: &Ran, sent: &[&Ran]) -> bool {
+    fn launched_before_all(&self, state: &State, ran: &Ran, sent: &[&Ran]) -> bool {
+        let needless = |condition| self.config.declared_needless.contains(&condition);
         let r = state.rank(ran.rank);
         let issued = LaunchOrders::of(r).issued;
         let queued = |op: &Queued| {
             op.work.launched().is_none_or(|(.., issue)| ran.launched_before_call(&op.issue, issue))
         };
         let running = |thread: &&ThreadState| thread.running();
-        r.threads().iter().filter(running).all(|thread| ran.launched_before_call(thread.clock(), issued))
-            && r.streams().iter().all(|(_, stream)| stream.queue().iter().all(queued))
+        let to_come = |thread: &ThreadState| ran.launched_before_call(thread.clock(), issued);
+        (needless(Condition::LaunchesToCome) || r.threads().iter().filter(running).all(to_come))
+            && (needless(Condition::LaunchesQueued)
+                || r.streams().iter().all(|(_, stream)| stream.queue().iter().all(queued)))
             && sent.iter().all(|sent| ran.launched_before(sent))
     }
 }

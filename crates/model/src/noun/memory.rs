@@ -580,6 +580,15 @@ impl Machine {
         memory.pieces = kept;
     }
 
+    /// Nobody expects any more that this range of memory of this name holds anything: where histories merge, what it holds is
+    /// forgotten.
+    pub(crate) fn forget_contents(&self, state: &mut State, rank: Rank, name: Token, range: &ByteRange) {
+        if self.forgets_contents(name) {
+            let forgotten = locked(&self.terms).intern(TermNode::Forgotten(name));
+            self.write(state, rank, range, Content::Whole(forgotten));
+        }
+    }
+
     /// What a buffer holds that a rank works on.
     pub(crate) fn held_in(&self, state: &State, rank: Rank, buffer: &Buffer) -> Content {
         self.read(state, buffer.home(rank), &ByteRange::of(buffer))
@@ -835,5 +844,6 @@ impl Cx<'_> {
         // Peers and stale windows still see the old pages.
         let released = Moment { actor: clock.actor(), epoch: clock.epoch(), op };
         memory.released = Some(released);
+        m.forget_contents(self.state, rank, buffer.name, &ByteRange::of(&buffer));
     }
 }

@@ -20,6 +20,7 @@ use crate::host::value::{AddressId, BlockId, Buffer, MemoryId, Owner, Value};
 use crate::id::Token;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
+use crate::noun::memory::ByteRange;
 use crate::noun::stream::{Queued, Work};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{FaultOf, Nondet, NondetValues, Poll};
@@ -305,6 +306,14 @@ fn give_back(pool: &mut Pool, id: BlockId) {
     }
 }
 
+/// Where a block of a pool lies.
+fn range_of(pool: &Pool, id: BlockId) -> Option<ByteRange> {
+    let (segment, block) = position(&pool.segments, id)?;
+    let segment = &pool.segments[segment];
+    let PoolBlock { offset_bytes, len_bytes, .. } = segment.blocks[block];
+    Some(ByteRange { memory: segment.buffer.memory, offset_bytes, len_bytes })
+}
+
 /// A caching pool of a rank.
 #[derive(Debug, Clone)]
 struct Pool {
@@ -441,6 +450,7 @@ impl Machine {
         if let Some(given) = block.block {
             state.rank_mut(rank).forget_uses(block.memory, given);
         }
+        self.forget_contents(state, rank, block.name, &ByteRange::of(block));
         let streams = state.rank(rank).streams().iter().enumerate();
         let queued = streams.filter(|(at, _)| Some(*at) != stream).find_map(|(_, (_, other))| {
             let uses =
@@ -568,10 +578,16 @@ impl Cx<'_> {
         }
         // An undeclared pool exists from its first use.
         let pool = m.pool_mut(self.state, rank, *token);
+        let mut back = Vec::new();
         for (id, _) in returned {
             pool.deferred.retain(|(deferred, ..)| *deferred != id);
+            back.extend(range_of(pool, id));
             give_back(pool, id);
         }
+        for range in back {
+            m.forget_contents(self.state, rank, *token, &range);
+        }
+        let pool = m.pool_mut(self.state, rank, *token);
         let request = rounded(pool, *len_bytes);
         let (segment, block) = match found {
             BlockFound::Free(segment, block) => (segment, block),

@@ -10,9 +10,9 @@ use crate::host::value::Value;
 use crate::id::Token;
 use crate::judge::deadlock::Awaits;
 use crate::judge::finding::{About, Rule};
-use crate::machine::Kind;
 use crate::machine::Machine;
-use crate::noun::cell::{Cell, WordWrite};
+use crate::machine::{Kind, Mode};
+use crate::noun::cell::{Cell, ReadersOrdered, WordWrite};
 use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use crate::order::dependence::{Access, Object, ObjectKind};
@@ -141,10 +141,13 @@ impl Machine {
             .is_some_and(|write| write.value.is_some())
     }
 
-    /// Whether a blocking read is ordered after the write it saw: on contended objects, where orders are
-    /// choices, and in the unreduced semantics.
-    pub(crate) fn orders_by_sight(&self, object: Object) -> bool {
-        self.config.mode == crate::machine::Mode::Naive || self.config.contended.contains(&object)
+    /// Which write a blocking read of a key or a flag is ordered after.
+    pub(crate) fn readers_ordered(&self, object: Object) -> ReadersOrdered {
+        match self.config.mode {
+            Mode::Naive => ReadersOrdered::BySight,
+            Mode::Reduced if self.config.contended.contains(&object) => ReadersOrdered::BySight,
+            Mode::Reduced => ReadersOrdered::ByWhatEnables,
+        }
     }
 
     /// Whoever has this clock touches what all ranks share.
@@ -157,38 +160,28 @@ impl Machine {
 
 impl Cx<'_> {
     pub(crate) fn run_store(&mut self, verb: &StoreOp) {
-        let (m, rank, thread, op) = (self.m, self.rank, self.thread, self.op);
+        let (m, rank) = (self.m, self.rank);
         let costs = self.me_mut().costs_mut();
         if costs.steady {
             costs.store_calls += 1;
         }
-        let clock = |state: &State| state.rank(rank).thread(thread).clock().clone();
         match verb {
             StoreOp::Set { key, value } => {
                 let value = Machine::value(self.state, rank, value);
-                self.access_key(*key, Access::Write);
-                let clock = clock(self.state);
-                let write = WordWrite { value: Some(value), by: clock, op };
-                Keys::of_mut(self.state.shared_mut()).cells.entry(*key).or_default().write(write);
-                self.done(&[]);
+                self.write_key(*key, Some(value));
             }
-            StoreOp::Delete { key } => {
-                self.access_key(*key, Access::Write);
-                let clock = clock(self.state);
-                let write = WordWrite { value: None, by: clock, op };
-                Keys::of_mut(self.state.shared_mut()).cells.entry(*key).or_default().write(write);
-                self.done(&[]);
-            }
+            StoreOp::Delete { key } => self.write_key(*key, None),
             StoreOp::Get { key } => {
                 let row = &Keys::of(self.state.shared()).cells[key];
                 let Some(WordWrite { value: Some(value), by: set, .. }) = row.last() else {
                     unreachable!("polled before it runs")
                 };
                 let value = value.clone();
-                let after = if m.orders_by_sight(Object::named(ObjectKind::StoreKey, *key)) {
-                    Some(set.clone())
-                } else {
-                    row.enabling(&clock(self.state), Option::is_some).cloned()
+                let after = match m.readers_ordered(Object::named(ObjectKind::StoreKey, *key)) {
+                    ReadersOrdered::BySight => Some(set.clone()),
+                    ReadersOrdered::ByWhatEnables => {
+                        row.enabling(self.this().clock(), Option::is_some).cloned()
+                    }
                 };
                 if let Some(after) = after {
                     self.this_mut().clock_mut().join(&after);
@@ -197,6 +190,14 @@ impl Cx<'_> {
                 self.done(&[value]);
             }
         }
+    }
+
+    fn write_key(&mut self, key: Token, value: Option<Value>) {
+        self.access_key(key, Access::Write);
+        let write = WordWrite { value, by: self.this().clock().clone(), op: self.op };
+        let ordered = self.m.readers_ordered(Object::named(ObjectKind::StoreKey, key));
+        Keys::of_mut(self.state.shared_mut()).cells.entry(key).or_default().write(write, ordered);
+        self.done(&[]);
     }
 
     /// A key that is read while a set or delete of it is unordered with the read: its value is nondeterministic.

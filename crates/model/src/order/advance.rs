@@ -19,11 +19,9 @@ use crate::noun::p2p::Link;
 use crate::noun::rendezvous::Rendezvous;
 use crate::noun::stream::Work;
 use crate::noun::thread::Next;
-use crate::noun::thread::{Status, ThreadOp};
-use crate::op::Op;
+use crate::noun::thread::Status;
 use crate::order::dependence::{Object, ObjectKind};
 use crate::order::poll::Poll;
-use crate::program::Question;
 use crate::rank::{Rank, Thread};
 use crate::state::{Path, State};
 
@@ -41,7 +39,7 @@ fn batch(explain: Explain) -> u32 {
 
 /// What may be able to go on: a host thread or the head of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Runnable {
+pub(super) enum Runnable {
     Thread(Rank, u32),
     Stream(Rank, u32),
 }
@@ -415,36 +413,8 @@ impl Machine {
         if self.takes_one_order(state) {
             keep_one_order(&mut choices);
         }
-        self.keep_one_alone(state, &mut choices);
+        self.keep_persistent(state, &mut choices);
         choices
-    }
-
-    /// Keeps the turns of one rank that is alone with them. What others do meanwhile commutes with them, neither allows
-    /// nor prevents them, and may as well come later.
-    fn keep_one_alone(&self, state: &State, choices: &mut Vec<Choice>) {
-        let by = |choice: &Choice| match choice {
-            Choice::Thread(rank, _) | Choice::Value(rank, ..) | Choice::Stream(rank, _) => Some(*rank),
-            Choice::Transfer(_) | Choice::Meet(_) => None,
-        };
-        let mut ranks: Vec<Rank> = choices.iter().filter_map(by).collect();
-        ranks.dedup();
-        if ranks.len() < 2 {
-            return;
-        }
-        if let Some(alone) = ranks.into_iter().find(|rank| self.is_alone(state, *rank)) {
-            choices.retain(|choice| by(choice) == Some(alone));
-        }
-    }
-
-    /// Whether all that a rank may do next is its own business: nothing is on its streams, and all of its threads stand
-    /// at objects that only the rank has, wait for one another, or are over.
-    fn is_alone(&self, state: &State, rank: Rank) -> bool {
-        let r = state.rank(rank);
-        // Whether a call fails depends on how many have failed anywhere.
-        let faults = self.config.faults.at_most > state.faults_used && !self.config.faults.of.is_empty();
-        !faults
-            && r.streams().iter().all(|(_, stream)| stream.is_empty())
-            && (0..r.threads().len()).all(|at| self.here(state, rank, index(at)).is_alone())
     }
 
     fn all_choices(&self, state: &State) -> Vec<Choice> {
@@ -453,6 +423,9 @@ impl Machine {
         if self.config.remembered.is_none() {
             let progress = |rank: Rank, thread: u32| state.rank(rank).thread(thread).index();
             threads.sort_by_key(|(rank, thread)| std::cmp::Reverse(progress(*rank, *thread)));
+        } else {
+            // What a rank has queued tells states apart until the others have come to it.
+            threads.sort_by_key(|(rank, _)| state.rank(*rank).queued().count());
         }
         let mut choices = Vec::new();
         for (rank, thread) in threads {
@@ -693,47 +666,6 @@ impl Cx<'_> {
 }
 
 impl<'a> Here<'a> {
-    /// Whether nothing of other ranks has to do with what the thread does next.
-    fn is_alone(self) -> bool {
-        let t = self.this();
-        match t.status() {
-            Status::Done => return true,
-            Status::Ready => {}
-            Status::Waiting(_) | Status::Stuck | Status::Exited(_) | Status::Killed => return false,
-        }
-        let joins = match t.upcoming() {
-            Next::Op(op) => matches!(op.op, Op::Thread(ThreadOp::Join { .. })),
-            // The order in which a map is walked may be one for all ranks.
-            Next::Ask(Question::MapItems { .. }, _) | Next::Return | Next::Unknown => return false,
-            Next::Ask(..) => false,
-        };
-        let (mut own, mut any) = (true, joins);
-        self.footprint(&mut |object, _| {
-            any = true;
-            let declared = self.m.config.declared_own.contains(&object.kind);
-            own &= declared
-                || match object.kind {
-                    ObjectKind::Mutex
-                    | ObjectKind::Pool
-                    | ObjectKind::Map
-                    | ObjectKind::List
-                    | ObjectKind::Event => true,
-                    // What other ranks may use or reach, or wait at.
-                    ObjectKind::StoreKey
-                    | ObjectKind::Flag
-                    | ObjectKind::Stream
-                    | ObjectKind::Comm
-                    | ObjectKind::Addresses
-                    | ObjectKind::Memory
-                    | ObjectKind::Hosts
-                    | ObjectKind::Init
-                    | ObjectKind::Graph
-                    | ObjectKind::Capture => false,
-                };
-        });
-        own && any
-    }
-
     fn watches(self) -> bool {
         let t = self.this();
         matches!(t.upcoming(), Next::Op(op) if op.op.verb().watches())

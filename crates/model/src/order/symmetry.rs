@@ -46,6 +46,6 @@ impl Machine {
 
     /// Renumbers the ranks of a state: `to[old] = new`. Valid only where ranks are interchangeable.
     pub fn renumber(&self, state: &mut State, to: &[Rank]) {
-        state.renumber(&mut Renumbering::new(to, self.config.actors_per_rank, &self.terms));
+        state.renumber(&mut Renumbering::new(to, &self.config, &self.terms));
     }
 }

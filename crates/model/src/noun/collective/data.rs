@@ -40,7 +40,7 @@ impl Machine {
         let collides = written.windows(2).any(|pair| {
             let [(rank, range, content), (next_rank, next, other)] = pair else { return false };
             let meet = range.offset_bytes + range.len_bytes > next.offset_bytes;
-            (rank, range.memory) == (next_rank, next.memory) && meet && content != other
+            (rank, range.memory) == (next_rank, next.memory) && meet && self.differ_in_content(content, other)
         });
         if collides {
             // Which of two ranks writes last is chance.
@@ -48,9 +48,17 @@ impl Machine {
         }
         for (rank, range, content) in written {
             self.write(state, rank, &range, content);
+            let given = |m: &Member| m.rank == rank && ByteRange::of(&m.launch.recv) == range;
+            if let Some(memory) = state.rank(rank).memory(range.memory)
+                && !members.iter().any(given)
+            {
+                let name = memory.whole().name;
+                self.forget_contents(state, rank, name, &range);
+            }
         }
         for (range, content, rank) in intended {
-            if self.read(state, rank, &range) != content {
+            let held = self.read(state, rank, &range);
+            if self.differ_in_content(&held, &content) {
                 self.note_wrong(state, rank, &range, || self.stripes(&content));
                 state.rank_mut(rank).spoil();
             }

@@ -6,7 +6,7 @@ use crate::display::ranks_in_words;
 use crate::history::{Lane, Moment};
 use crate::host::value::CommId;
 use crate::judge::finding::{About, OpRef, Rule};
-use crate::machine::{Explain, Machine};
+use crate::machine::{Condition, Explain, Machine};
 use crate::noun::collective::{Launch, Recorded};
 use crate::noun::launch_order::Ran;
 use crate::noun::memory::ByteRange;
@@ -76,6 +76,9 @@ impl Machine {
         // A large job does not fit a cache, so each member is looked at as seldom as possible.
         let mut members: Vec<Member> = Vec::with_capacity(ranks.len());
         let mut together = Gathered::of(ranks.len());
+        if self.config.declared_needless.contains(&Condition::LaunchesMet) {
+            together = together.declared_met();
+        }
         for rank in ranks.iter() {
             if let Some(handed) = Self::take_handed_over(state, *rank, comm) {
                 let HandedOver { launch, stream, issue, op, replay, clock, content } = handed;

@@ -91,7 +91,7 @@ impl Terms {
             TermNode::Striped(shares) => {
                 shares.iter().all(|share| self.all_pieces(*share, start, (from, to), holds))
             }
-            TermNode::Initial(..) | TermNode::Kernel(..) | TermNode::Reduced(..) => {
+            TermNode::Initial(..) | TermNode::Kernel(..) | TermNode::Reduced(..) | TermNode::Forgotten(_) => {
                 holds(term, start, (from, to))
             }
         }
@@ -139,6 +139,7 @@ impl Machine {
     ) {
         let Expectation { buffer, from, over } = expected;
         let content = self.held_in(state, rank, buffer);
+        self.look_at(&content);
         let members = |comm: &Option<CommId>| comm.map_or_else(|| Arc::from([]), |comm| self.members(comm));
         let met = {
             let mut terms = locked(&self.terms);

@@ -12,6 +12,7 @@ use crate::id::Token;
 use crate::identity::identify_as_hashed;
 use crate::identity::{Identify, StateIdentity};
 use crate::judge::finding::OpRef;
+use crate::machine::locked;
 use crate::noun::ipc::Moment;
 use crate::order::dependence::Access;
 use crate::state::{RankState, Table};
@@ -71,7 +72,7 @@ impl Identify for Memory {
         kind.identify(to);
         buffer.identify(to);
         released.identify(to);
-        pieces.identify(to);
+        identify_pieces(pieces, to);
         let unknown: Vec<&Accessed> =
             accesses.iter().filter(|access| !to.is_known(access.actor, access.epoch)).collect();
         // In whatever order commuting accesses came; and one like another says no more.
@@ -85,6 +86,21 @@ impl Identify for Memory {
             }
         });
     }
+}
+
+/// What lies in memory. Of what was forgotten only where it lies counts, and not in how many pieces.
+fn identify_pieces(pieces: &[(u64, u64, Content)], to: &mut StateIdentity<'_>) {
+    let mut ranges: Vec<(u64, u64, Option<&Content>)> = Vec::with_capacity(pieces.len());
+    let terms = locked(&to.machine.terms);
+    for (start, len_bytes, content) in pieces {
+        let content = (!terms.is_forgotten(content)).then_some(content);
+        match ranges.last_mut() {
+            Some((from, len, None)) if content.is_none() && *from + *len == *start => *len += len_bytes,
+            _ => ranges.push((*start, *len_bytes, content)),
+        }
+    }
+    drop(terms);
+    ranges.identify(to);
 }
 
 fn address_of(buffer: &Arc<Buffer>) -> AddressId {

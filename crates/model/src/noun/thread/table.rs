@@ -145,7 +145,9 @@ impl Identify for ThreadState {
         let Some(place) = place else { return };
         match (status, self.upcoming()) {
             // How it votes is counted with the others' votes.
-            (Status::Waiting(Rendezvous::Host(..)), Next::Op(op)) if op.op.is_vote() => {
+            (Status::Waiting(Rendezvous::Host(..)), Next::Op(op))
+                if op.op.is_vote() && !to.remembered.votes.contains(&op.loc) =>
+            {
                 op.loc.identify(to);
                 place.rest(to.machine, next + 1, to.remembered).hash(to);
             }
@@ -232,6 +234,16 @@ impl ThreadState {
     /// Returns what the thread does next.
     pub(crate) fn upcoming(&self) -> Next<'_> {
         self.next_in(&self.block)
+    }
+
+    /// Where it stands, told by what is left to run; none where histories are told apart.
+    pub(crate) fn place(&self) -> Option<&ProgramPlace> {
+        self.place.as_deref()
+    }
+
+    /// Which operation of its block is next.
+    pub(crate) fn next(&self) -> u32 {
+        self.next
     }
 
     /// The operations that are known to come.

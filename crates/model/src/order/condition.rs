@@ -1,0 +1,45 @@
+//! Conditions under which runs are left out or taken for one, beside those that are sets of their own in
+//! [`Config`](crate::Config). Each can be declared needless, and a law must notice.
+//!
+//! Not here: why they are needed, which stands where they are asked for.
+
+/// A condition of a reduction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Condition {
+    /// One order of what follows stands for all only behind calls that nothing orders.
+    UnorderedCalls,
+    /// Where ranks get other numbers, so do the actors of accesses.
+    ActorsRenumbered,
+    /// So do ranks that tables and findings name.
+    RanksRenumbered,
+    /// So do ranks in the contents of memory.
+    ContentsRenumbered,
+    /// What work was launched with is gathered beside what its stream knows, unless the stream met it.
+    LaunchesMet,
+    /// A launch is remembered while a thread may launch something after it.
+    LaunchesToCome,
+    /// A launch is remembered while one that came before it waits on a stream.
+    LaunchesQueued,
+    /// A persistent set that has a turn at an object of a rank has all threads and streams of the rank.
+    OwnObjects,
+    /// One that has a turn at a key or a flag has whoever may do to it what clashes.
+    Clashes,
+    /// One that has somebody who is blocked has whoever may let him go on.
+    Enablers,
+}
+
+impl Condition {
+    /// All of them, in the order of declaration.
+    pub const ALL: [Self; 10] = [
+        Self::UnorderedCalls,
+        Self::ActorsRenumbered,
+        Self::RanksRenumbered,
+        Self::ContentsRenumbered,
+        Self::LaunchesMet,
+        Self::LaunchesToCome,
+        Self::LaunchesQueued,
+        Self::OwnObjects,
+        Self::Clashes,
+        Self::Enablers,
+    ];
+}

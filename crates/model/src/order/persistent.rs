@@ -1,0 +1,465 @@
+//! Persistent sets: choices that suffice, because whatever the others do meanwhile commutes with them.
+//!
+//! A set of threads and streams is closed if it has, for each of its members, everybody who may still do what does not
+//! commute with what the member does next, or, where the member is blocked, everybody who may let it go on: then the
+//! choices of the members are a persistent set, in the sense of Godefroid. What a thread may still do to the keys and flags that all ranks share is in
+//! the rest of its block, and for what follows the question behind it has been found so far
+//! ([`RememberedPast::follows`](crate::remembered::RememberedPast)).
+//! Not here: what commutes ([`crate::order::dependence`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::cx::Here;
+use crate::id::{ThreadStart, Token};
+use crate::judge::deadlock::Awaits;
+use crate::machine::{Choice, InFlight, Machine};
+use crate::noun::flag::{FlagAct, touch_of};
+use crate::noun::rendezvous::Rendezvous;
+use crate::noun::store::StoreOp;
+use crate::noun::stream::{Stream, Work};
+use crate::noun::thread::{Next, Status, ThreadOp};
+use crate::op::{FlagOp, GraphOp, Op};
+use crate::order::advance::Runnable;
+use crate::order::condition::Condition;
+use crate::order::dependence::{Access, Object, ObjectKind};
+use crate::order::poll::Poll;
+use crate::position::{Behind, ProgramPlace};
+use crate::program::Question;
+use crate::rank::Rank;
+use crate::remembered::ProgramPoint;
+use crate::state::State;
+
+/// What an operation of a thread has to do with keys and flags, now or once a stream comes to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SharedUse {
+    /// It reads a key of the store, once the key is there.
+    Read(Token),
+    /// It sets or deletes a key of the store.
+    Write(Token),
+    /// It works on a flag.
+    Flag(Token, FlagAct),
+    /// A stream works on a flag, once it comes to it.
+    Queued(Token, FlagAct),
+    /// It replays a graph, which may work on any flag.
+    Replay,
+    /// It starts a thread, which does what it does.
+    Spawn(ThreadStart),
+}
+
+impl SharedUse {
+    /// What an operation has to do with keys and flags.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "other operations use neither")]
+    pub(crate) fn of(op: &Op) -> Option<Self> {
+        match op {
+            Op::Store(StoreOp::Get { key }) => Some(Self::Read(*key)),
+            Op::Store(StoreOp::Set { key, .. } | StoreOp::Delete { key }) => Some(Self::Write(*key)),
+            Op::Flag(FlagOp { flag, act, stream: None }) => Some(Self::Flag(*flag, *act)),
+            Op::Flag(FlagOp { flag, act, stream: Some(_) }) => Some(Self::Queued(*flag, *act)),
+            Op::Graph(GraphOp::Replay { .. }) => Some(Self::Replay),
+            Op::Thread(ThreadOp::Spawn { start }) => Some(Self::Spawn(*start)),
+            _ => None,
+        }
+    }
+}
+
+/// What clashes with an access to a key or a flag.
+#[derive(Clone, Copy)]
+struct Clashing {
+    object: Object,
+    /// Whether reads do, or writes only. What waits for another word than there is now does not: it cannot happen before
+    /// somebody writes who does.
+    reads: bool,
+}
+
+impl Clashing {
+    /// What clashes with an access that can happen.
+    fn with(object: Object, access: Access) -> Self {
+        Self { object, reads: access != Access::Read }
+    }
+
+    /// What may let a wait for the object go on.
+    fn enabling(object: Object) -> Self {
+        Self { object, reads: false }
+    }
+}
+
+/// The members of a set that is being closed.
+struct Closing<'a> {
+    m: &'a Machine,
+    state: &'a State,
+    /// What was found to follow questions, and to be done by threads that start.
+    follows: &'a BTreeMap<ProgramPoint, BTreeSet<SharedUse>>,
+    /// Everybody who may still do something.
+    live: &'a [Runnable],
+    inside: Vec<bool>,
+    /// Members that were not looked at yet, by their places in `live`.
+    new: Vec<usize>,
+}
+
+/// Somebody may do something of which nothing is known that would bound it.
+struct UnknownClashes;
+
+impl Machine {
+    /// Keeps the choices of the smallest closed set of threads and streams that was found.
+    pub(crate) fn keep_persistent(&self, state: &State, choices: &mut Vec<Choice>) {
+        let mut firsts: Vec<Runnable> = choices.iter().filter_map(chooser).collect();
+        firsts.dedup();
+        if firsts.len() < 2 || self.depends_on_all(state) {
+            return;
+        }
+        let live = self.live(state);
+        let chosen_by = |inside: &[bool], choice: &Choice| {
+            chooser(choice).is_some_and(|who| inside[position(&live, who)])
+        };
+        let mut best: Option<(usize, Vec<bool>)> = None;
+        for first in firsts {
+            let Ok(inside) = self.closed(state, &live, first) else { continue };
+            let kept = choices.iter().filter(|choice| chosen_by(&inside, choice)).count();
+            if best.as_ref().is_none_or(|(fewest, _)| kept < *fewest) {
+                best = Some((kept, inside));
+            }
+            if kept == 1 {
+                break;
+            }
+        }
+        if let Some((_, inside)) = best {
+            choices.retain(|choice| chosen_by(&inside, choice));
+        }
+    }
+
+    /// Whether something that is possible here depends on what all ranks have done, whatever objects they used.
+    fn depends_on_all(&self, state: &State) -> bool {
+        // Whether a call fails depends on how many have failed anywhere.
+        let faults = self.config.faults.at_most > state.faults_used && !self.config.faults.of.is_empty();
+        // What NCCL holds and who is told of the dead is settled once nothing else can run.
+        faults || self.config.in_flight == InFlight::OfPlatform || state.ranks().any(|rank| rank.is_dead())
+    }
+
+    /// The threads that have not ended, and the streams on which there is work.
+    fn live(&self, state: &State) -> Vec<Runnable> {
+        let mut live = Vec::new();
+        for (rank, r) in (0..).map(Rank).zip(state.ranks()) {
+            let threads = (0..).zip(r.threads()).filter(|(_, thread)| thread.running());
+            live.extend(threads.map(|(at, _)| Runnable::Thread(rank, at)));
+            let streams = (0..).zip(r.streams()).filter(|(_, (_, stream))| !stream.is_empty());
+            live.extend(streams.map(|(at, _)| Runnable::Stream(rank, at)));
+        }
+        live
+    }
+
+    /// The smallest closed set with this member, as far as conflicts are known.
+    fn closed(&self, state: &State, live: &[Runnable], first: Runnable) -> Result<Vec<bool>, UnknownClashes> {
+        let nothing = BTreeMap::new();
+        let follows = self.config.remembered.as_deref().map_or(&nothing, |past| &past.follows);
+        let inside = vec![false; live.len()];
+        let mut set = Closing { m: self, state, follows, live, inside, new: Vec::new() };
+        set.add(|who| who == first);
+        while let Some(at) = set.new.pop() {
+            match live[at] {
+                Runnable::Thread(rank, thread) => set.close_for_thread(self.here(state, rank, thread))?,
+                Runnable::Stream(rank, at) => {
+                    set.close_for_stream(rank, state.rank(rank).stream(at as usize))?;
+                }
+            }
+        }
+        Ok(set.inside)
+    }
+}
+
+/// Whose choice it is.
+fn chooser(choice: &Choice) -> Option<Runnable> {
+    match choice {
+        Choice::Thread(rank, thread) | Choice::Value(rank, thread, _) => {
+            Some(Runnable::Thread(*rank, thread.0))
+        }
+        Choice::Stream(rank, stream) => Some(Runnable::Stream(*rank, *stream)),
+        Choice::Transfer(_) | Choice::Meet(_) => None,
+    }
+}
+
+fn position(live: &[Runnable], who: Runnable) -> usize {
+    live.iter().position(|other| *other == who).expect("who can choose may still do something")
+}
+
+impl Runnable {
+    fn rank(self) -> Rank {
+        let (Self::Thread(rank, _) | Self::Stream(rank, _)) = self;
+        rank
+    }
+}
+
+impl Closing<'_> {
+    fn needs(&self, condition: Condition) -> bool {
+        !self.m.config.declared_needless.contains(&condition)
+    }
+
+    fn add(&mut self, such: impl Fn(Runnable) -> bool) {
+        for (at, who) in self.live.iter().enumerate() {
+            if !self.inside[at] && such(*who) {
+                self.inside[at] = true;
+                self.new.push(at);
+            }
+        }
+    }
+
+    fn add_rank(&mut self, rank: Rank) {
+        self.add(|who| who.rank() == rank);
+    }
+
+    /// Adds whoever may still do to a key or a flag what clashes.
+    fn add_clashing(&mut self, with: Clashing) -> Result<(), UnknownClashes> {
+        if !self.needs(Condition::Clashes) {
+            return Ok(());
+        }
+        for (at, who) in self.live.iter().enumerate() {
+            if !self.inside[at] && self.may_clash(*who, with)? {
+                self.inside[at] = true;
+                self.new.push(at);
+            }
+        }
+        Ok(())
+    }
+
+    fn close_for_thread(&mut self, here: Here<'_>) -> Result<(), UnknownClashes> {
+        match here.this().status() {
+            Status::Waiting(_) if !self.needs(Condition::Enablers) => return Ok(()),
+            Status::Waiting(rendezvous) => return self.close_for_waiting(rendezvous),
+            // It never goes on.
+            Status::Stuck | Status::Done | Status::Exited(_) | Status::Killed => return Ok(()),
+            Status::Ready => {}
+        }
+        match here.poll() {
+            Poll::Wait if !self.needs(Condition::Enablers) => Ok(()),
+            Poll::Wait => self.close_for_blocked(here),
+            Poll::Run(_) | Poll::Open(..) => self.close_for_enabled(here),
+        }
+    }
+
+    /// Adds whoever may do what does not commute with what a thread does next.
+    fn close_for_enabled(&mut self, here: Here<'_>) -> Result<(), UnknownClashes> {
+        // The order in which a map is walked may be one for all ranks.
+        if matches!(here.this().upcoming(), Next::Ask(Question::MapItems { .. }, _)) {
+            return Err(UnknownClashes);
+        }
+        let mut clashing = Vec::new();
+        let (mut own, mut unbounded) = (false, false);
+        here.footprint(&mut |object, access| {
+            if !self.m.config.contended.contains(&object) {
+                return;
+            }
+            match object.kind {
+                _ if self.m.config.declared_own.contains(&object.kind) => own = true,
+                ObjectKind::StoreKey | ObjectKind::Flag => clashing.push(Clashing::with(object, access)),
+                ObjectKind::Mutex
+                | ObjectKind::Pool
+                | ObjectKind::Map
+                | ObjectKind::List
+                | ObjectKind::Event => own = true,
+                // What other ranks may reach, or wait at.
+                ObjectKind::Stream
+                | ObjectKind::Comm
+                | ObjectKind::Addresses
+                | ObjectKind::Memory
+                | ObjectKind::Hosts
+                | ObjectKind::Init
+                | ObjectKind::Graph
+                | ObjectKind::Capture => unbounded = true,
+            }
+        });
+        if unbounded {
+            return Err(UnknownClashes);
+        }
+        if own && self.needs(Condition::OwnObjects) {
+            self.add_rank(here.rank);
+        }
+        clashing.into_iter().try_for_each(|clashing| self.add_clashing(clashing))
+    }
+
+    /// Adds whoever may let a blocked thread go on.
+    fn close_for_blocked(&mut self, here: Here<'_>) -> Result<(), UnknownClashes> {
+        let Next::Op(op) = here.this().upcoming() else { return Err(UnknownClashes) };
+        match op.op.verb().waits_for(here) {
+            Awaits::Anybody => {
+                let Op::Store(StoreOp::Get { key }) = &op.op else { return Err(UnknownClashes) };
+                self.add_clashing(Clashing::enabling(key_object(*key)))
+            }
+            Awaits::Flag(flag) => self.add_clashing(Clashing::enabling(flag_object(flag))),
+            Awaits::Holder(Some(holder)) => {
+                self.add(|who| who == Runnable::Thread(here.rank, holder));
+                Ok(())
+            }
+            Awaits::ThreadsOfRank | Awaits::Streams | Awaits::Stream(_) | Awaits::Record(_) => {
+                self.add_rank(here.rank);
+                Ok(())
+            }
+            Awaits::Nobody | Awaits::Holder(None) => Err(UnknownClashes),
+        }
+    }
+
+    /// Adds whoever may let a thread return that waits for other ranks.
+    fn close_for_waiting(&mut self, rendezvous: &Rendezvous) -> Result<(), UnknownClashes> {
+        let state = self.state;
+        let invited = self.m.invited(rendezvous);
+        let Some(absent) = invited.iter().find(|rank| state.rank(**rank).waiting_at(rendezvous).is_none())
+        else {
+            return Err(UnknownClashes);
+        };
+        match rendezvous {
+            // Who is told of somebody's death goes on without the others.
+            Rendezvous::Setup(..) => invited.iter().for_each(|rank| self.add_rank(*rank)),
+            Rendezvous::Init(..)
+            | Rendezvous::Host(..)
+            | Rendezvous::Exchange(..)
+            | Rendezvous::Connect(..)
+            | Rendezvous::Link(..) => self.add_rank(*absent),
+        }
+        Ok(())
+    }
+
+    fn close_for_stream(&mut self, rank: Rank, stream: &Stream) -> Result<(), UnknownClashes> {
+        if stream.is_hung() {
+            return Ok(());
+        }
+        match stream.work() {
+            Some(Work::Flag(flag, act)) => {
+                let possible = Machine::flag_allows(self.state, *flag, *act);
+                let object = flag_object(*flag);
+                self.add_clashing(if possible {
+                    Clashing::with(object, touch_of(*act))
+                } else {
+                    Clashing::enabling(object)
+                })
+            }
+            Some(Work::Collective(launch)) => {
+                let (m, state) = (self.m, self.state);
+                let members = m.members(launch.comm);
+                let absent = members.iter().find(|member| !m.stands_ready(state, **member, launch.comm));
+                self.add_rank(*absent.ok_or(UnknownClashes)?);
+                Ok(())
+            }
+            Some(Work::Transfers(launch)) => {
+                self.add_rank(rank);
+                let peers = self.m.open_halves(self.state, rank, launch).map(|half| half.peer);
+                peers.collect::<Vec<_>>().into_iter().for_each(|peer| self.add_rank(peer));
+                Ok(())
+            }
+            Some(Work::Wait(..)) => {
+                self.add_rank(rank);
+                Ok(())
+            }
+            Some(
+                Work::Kernel(_)
+                | Work::Copy { .. }
+                | Work::Expect(_)
+                | Work::Record(..)
+                | Work::Fresh(_)
+                | Work::GiveBack(_),
+            )
+            | None => Err(UnknownClashes),
+        }
+    }
+
+    /// Whether somebody may still do to a key or a flag what clashes.
+    fn may_clash(&self, who: Runnable, with: Clashing) -> Result<bool, UnknownClashes> {
+        match who {
+            Runnable::Stream(rank, stream) => {
+                let queue = self.state.rank(rank).stream(stream as usize).queue();
+                for queued in queue {
+                    let Work::Flag(flag, act) = queued.work else { continue };
+                    match self.meets(SharedUse::Flag(flag, act), with) {
+                        ClashOutlook::Clash => return Ok(true),
+                        ClashOutlook::Blocked => return Ok(false),
+                        ClashOutlook::Nothing => {}
+                    }
+                }
+                Ok(false)
+            }
+            Runnable::Thread(rank, thread) => {
+                let thread = self.state.rank(rank).thread(thread);
+                self.thread_may_clash(thread.place().ok_or(UnknownClashes)?, thread.next(), with)
+            }
+        }
+    }
+
+    /// Whether a thread may still do what clashes, from an operation of its block on: there, behind the question at its
+    /// end, or in threads that it starts.
+    fn thread_may_clash(
+        &self,
+        place: &ProgramPlace,
+        next: u32,
+        with: Clashing,
+    ) -> Result<bool, UnknownClashes> {
+        let mut points: Vec<ProgramPoint> = Vec::new();
+        let mut blocked = false;
+        for used in place.uses_from(next) {
+            match self.meets(used, with) {
+                ClashOutlook::Clash => return Ok(true),
+                ClashOutlook::Blocked => {
+                    blocked = true;
+                    break;
+                }
+                ClashOutlook::Nothing => points.extend(place.starts(used)),
+            }
+        }
+        match place.behind() {
+            Behind::Nothing => {}
+            _ if blocked => {}
+            Behind::Question(asked) => points.push(asked),
+            Behind::Unknown => return Err(UnknownClashes),
+        }
+        let mut at = 0;
+        while let Some(point) = points.get(at) {
+            at += 1;
+            // In which order these come is not known.
+            for used in self.follows.get(point).into_iter().flatten() {
+                if self.meets(*used, with) == ClashOutlook::Clash {
+                    return Ok(true);
+                }
+                let started = place.starts(*used).filter(|started| !points.contains(started));
+                points.extend(started);
+            }
+        }
+        Ok(false)
+    }
+
+    fn meets(&self, used: SharedUse, with: Clashing) -> ClashOutlook {
+        let (object, writes, possible) = match used {
+            SharedUse::Read(key) => (key_object(key), false, Machine::key_is_set(self.state, key)),
+            SharedUse::Write(key) => (key_object(key), true, true),
+            SharedUse::Flag(flag, act) | SharedUse::Queued(flag, act) => {
+                let possible = Machine::flag_allows(self.state, flag, act);
+                (flag_object(flag), act.writes().is_some(), possible)
+            }
+            SharedUse::Replay if with.object.kind == ObjectKind::Flag => return ClashOutlook::Clash,
+            SharedUse::Replay | SharedUse::Spawn(_) => return ClashOutlook::Nothing,
+        };
+        if object != with.object {
+            ClashOutlook::Nothing
+        } else if possible && (writes || with.reads) {
+            ClashOutlook::Clash
+        } else if possible || matches!(used, SharedUse::Queued(..)) {
+            ClashOutlook::Nothing
+        } else {
+            ClashOutlook::Blocked
+        }
+    }
+}
+
+/// What a use has to do with what clashes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ClashOutlook {
+    /// In some order the two do not commute.
+    Clash,
+    /// It cannot happen before somebody else has written, and whoever comes behind it in the same program waits with it.
+    Blocked,
+    /// They commute, or work on different objects.
+    Nothing,
+}
+
+fn key_object(key: Token) -> Object {
+    Object::named(ObjectKind::StoreKey, key)
+}
+
+fn flag_object(flag: Token) -> Object {
+    Object::named(ObjectKind::Flag, flag)
+}
