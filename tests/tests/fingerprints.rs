@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::num::NonZero;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -146,4 +147,28 @@ fn a_report_says_what_many_states_are_worth() {
     let chance = "explored  20000000 states, 1 execution; the chance that two different states were taken for one is below 1 in 10^24";
     assert!(text.contains(chance), "{text}");
     assert_eq!(odds, "1e-24");
+}
+
+/// Whoever names a spec by another path, or keeps it elsewhere, has the same states.
+#[test]
+fn where_a_program_lies_makes_no_difference() {
+    let root = enter();
+    let states = |path: &Path| {
+        let spec = load(path).expect("the spec is good");
+        let check = spec.checks.iter().find(|check| check.ranks == [4]).unwrap_or(&spec.checks[0]);
+        let source = check.source(check.ranks[0], &check.combinations()[0], &check.assume);
+        let config = verdict::config(check, check.ranks[0], Platform::default(), &check.assume);
+        let source: Arc<dyn Source> = Arc::new(source.expect("its own parameters"));
+        let found = explore_alone(&source, config, &Bounds::default()).expect("it evaluates");
+        (found.fingerprint, found.states, found.executions)
+    };
+    let mut loading = 0;
+    for path in specs().into_iter().chain(["tests/growth/batches.star".into()]) {
+        let text = std::fs::read_to_string(&path).expect("it is a file");
+        if text.contains("load(") || path.ends_with("batches.star") {
+            loading += 1;
+            assert_eq!(states(&path), states(&root.join(&path)), "{}", path.display());
+        }
+    }
+    assert!(loading > 3, "{loading} specs load others");
 }

@@ -445,7 +445,7 @@ impl Machine {
     pub(crate) fn place_hash(&self, loc: LocId) -> u128 {
         let known = self.place_hashes.read().unwrap_or_else(PoisonError::into_inner).get(&loc).copied();
         known.unwrap_or_else(|| {
-            let hash = fingerprint(&self.source.loc(loc));
+            let hash = fingerprint(&self.source.loc(loc).seen_from(self.source.folder()));
             self.place_hashes.write().unwrap_or_else(PoisonError::into_inner).insert(loc, hash);
             hash
         })

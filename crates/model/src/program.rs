@@ -41,6 +41,25 @@ pub struct Line {
     pub line: u32,
 }
 
+impl Loc {
+    /// The same place, with names of files as they are seen from a folder.
+    pub(crate) fn seen_from(self, folder: &str) -> Self {
+        let called_at = self.called_at.map(|line| Line { file: path_from(folder, &line.file), ..line });
+        Self { file: path_from(folder, &self.file), called_at, ..self }
+    }
+}
+
+/// The way from a folder to a file, as far as their names show one.
+fn path_from(folder: &str, file: &str) -> Arc<str> {
+    let parts = |path| str::split(path, '/').filter(|part| !part.is_empty());
+    let shared = parts(folder).zip(parts(file)).take_while(|(one, other)| one == other).count();
+    if shared == 0 {
+        return file.into();
+    }
+    let up = parts(folder).skip(shared).map(|_| "..");
+    up.chain(parts(file).skip(shared)).collect::<Vec<_>>().join("/").into()
+}
+
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = self.file.rsplit('/').next().unwrap_or(&self.file);
@@ -356,6 +375,12 @@ pub trait Source: Send + Sync {
     /// Returns the location that an operation was written at.
     fn loc(&self, loc: LocId) -> Loc;
 
+    /// The folder that the program stands in, as part of the names of its files; empty if it stands in none. Where it lies makes
+    /// no difference to a search.
+    fn folder(&self) -> &str {
+        ""
+    }
+
     /// The token of the stream that operations use when they name none: `"default"`.
     fn default_stream(&self) -> Token;
 
@@ -414,4 +439,29 @@ pub struct SourceError {
     pub loc: Option<Loc>,
     /// What to do about it.
     pub help: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_the_same_wherever_its_folder_lies() {
+        for (folder, file, expected) in [
+            ("specs/pools", "specs/pools/a.star", "a.star"),
+            ("/x/specs/pools", "/x/specs/lib/b.star", "../lib/b.star"),
+            ("specs/pools", "specs/lib/b.star", "../lib/b.star"),
+            ("", "a.star", "a.star"),
+            ("specs", "src/lib.rs", "src/lib.rs"),
+        ] {
+            let called_at = Some(Line { file: file.into(), line: 2 });
+            let loc = Loc { file: file.into(), line: 1, column: 3, called_at }.seen_from(folder);
+            assert_eq!(&*loc.file, expected, "{file} seen from {folder}");
+            assert_eq!(
+                loc.called_at.map(|line| line.file),
+                Some(expected.into()),
+                "{file} seen from {folder}"
+            );
+        }
+    }
 }

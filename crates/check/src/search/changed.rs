@@ -96,6 +96,10 @@ impl Source for Changed {
         self.inner.loc(loc)
     }
 
+    fn folder(&self) -> &str {
+        self.inner.folder()
+    }
+
     fn default_stream(&self) -> Token {
         self.inner.default_stream()
     }

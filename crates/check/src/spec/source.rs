@@ -315,6 +315,10 @@ impl Source for SpecSource {
         self.setting.names.loc(loc)
     }
 
+    fn folder(&self) -> &str {
+        self.check.file.rsplit_once('/').map_or("", |(folder, _)| folder)
+    }
+
     fn default_stream(&self) -> Token {
         self.setting.names.token("default")
     }
