@@ -6,6 +6,7 @@ mod aborted;
 mod broken;
 mod buffers;
 mod built;
+mod checkpoint;
 mod cli;
 mod closures;
 mod cluster;

@@ -7,6 +7,7 @@
 
 pub mod again;
 mod check;
+mod checkpoint;
 mod compare;
 mod completions;
 mod conform;

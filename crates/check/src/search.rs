@@ -10,11 +10,13 @@
 
 mod bounds;
 pub(crate) mod changed;
+mod complete;
 mod coverage;
 mod decisions;
 pub mod explain;
 pub mod explore;
 mod graph;
+mod kept;
 mod memory;
 pub mod naive;
 pub mod predict;
@@ -25,6 +27,7 @@ pub mod trial;
 pub mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rankcheck_model::{Class, Costs, Platform, Rule};
@@ -32,11 +35,13 @@ use rankcheck_model::{Class, Costs, Platform, Rule};
 use crate::spec::{Assumption, Param};
 
 pub use bounds::{BoundHit, Bounds, LargeSearch, StopRequest};
+pub use complete::states_so_far;
 pub use coverage::{Coverage, IdleSide};
 pub use decisions::{DecisionPlace, RunDecisions};
 pub use explain::{Cause, Counterexample};
-pub use explore::{Exploration, Witness, explore, explore_alone, states_so_far};
+pub use explore::{Exploration, Witness, explore, explore_alone};
 pub use graph::taken_for_one_below;
+pub use kept::{SearchKeeper, SearchName};
 pub use predict::{Basis, PredictedEnd};
 pub use replay::{Blocked, BrokenRule, Decided, Decision, Lane, Located, Operation, Replayed, Step};
 pub use verdict::{Verdict, search};
@@ -50,6 +55,8 @@ pub struct Options {
     pub naive: bool,
     /// Where the search gives up.
     pub bounds: Bounds,
+    /// Who keeps searches, so that one that is killed goes on in another process.
+    pub keeper: Option<Arc<dyn SearchKeeper>>,
     /// The rule whose run is told, where it is broken; otherwise the first that is broken.
     pub rule: Option<Rule>,
     /// How much is explained of a failure that the check states.

@@ -2,8 +2,8 @@
 //!
 //! Not here: what stands in them, and what is said where they cannot be written.
 
-use std::fs;
-use std::io::{Error, ErrorKind, Result};
+use std::fs::{self, File};
+use std::io::{Error, ErrorKind, Result, Write};
 use std::path::Path;
 
 /// Writes a file, which has its name only once it is complete.
@@ -11,12 +11,23 @@ use std::path::Path;
 /// # Errors
 /// If it cannot be written, or the path names no file.
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
+    write_with(path, |file| file.write_all(text.as_bytes()))
+}
+
+/// Writes a file as [`write`] does, piece by piece.
+///
+/// # Errors
+/// If it cannot be written, or the path names no file.
+pub(crate) fn write_with(path: &Path, contents: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
     let name = path.file_name().ok_or_else(|| Error::new(ErrorKind::InvalidInput, "it names no file"))?;
     let partial = path.with_file_name(format!(".{}.partial", name.display()));
-    fs::write(&partial, text).and_then(|()| fs::rename(&partial, path)).inspect_err(|_| {
-        // What is half written helps nobody; if it cannot be removed either, the first error says more.
-        let _ = fs::remove_file(&partial);
-    })
+    File::create(&partial)
+        .and_then(|mut file| contents(&mut file))
+        .and_then(|()| fs::rename(&partial, path))
+        .inspect_err(|_| {
+            // What is half written helps nobody; if it cannot be removed either, the first error says more.
+            let _ = fs::remove_file(&partial);
+        })
 }
 
 /// Makes a folder, and tries whether files can be written into it.

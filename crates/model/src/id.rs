@@ -13,6 +13,7 @@ use std::hash::{Hash, Hasher};
 use rustc_hash::FxHashMap;
 use rustc_stable_hash::FromStableHash;
 use rustc_stable_hash::hashers::{SipHasher128Hash, StableSipHasher128};
+use serde::{Deserialize, Serialize};
 
 /// A hash of 128 bits.
 struct Wide(u128);
@@ -103,6 +104,11 @@ impl<I: ContentId, C> ContentIds<I, C> {
         self.contents.get(&id)
     }
 
+    /// What the ids stand for, in no order.
+    pub fn contents(&self) -> impl Iterator<Item = &C> {
+        self.contents.values()
+    }
+
     /// How many things there are.
     pub(crate) fn len(&self) -> usize {
         self.contents.len()
@@ -131,7 +137,7 @@ impl<I: ContentId, C> ContentIds<I, C> {
 
 /// An interned string: a name that the spec chose. Resolved by [`Source::token`](crate::Source::token), which must give
 /// equal texts equal tokens in every run: made from the text, or numbered in a program that is written down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Token(pub u64);
 
 impl Token {
@@ -163,7 +169,7 @@ impl ContentId for Token {
 }
 
 /// The function and the arguments that a thread runs. Number 0 is the program itself, which every rank starts with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct ThreadStart(pub u64);
 
 impl ContentId for ThreadStart {

@@ -26,6 +26,7 @@ pub mod host;
 pub mod id;
 pub(crate) mod identity;
 pub(crate) mod judge;
+pub mod known;
 pub mod machine;
 pub mod members;
 pub(crate) mod noun;

@@ -56,6 +56,8 @@ pub(crate) struct ProgramPlace {
     start: ThreadStart,
     block: Arc<Block>,
     given: Vec<GivenAnswer>,
+    /// How many places were entered before.
+    nth: usize,
     /// All results, those of the block included.
     produced: Vec<ProducedResult>,
     /// How many of them there are before each operation of the block, and behind the last.
@@ -68,7 +70,7 @@ pub(crate) struct ProgramPlace {
     rests: Mutex<FxHashMap<u32, u128>>,
 }
 
-type HistoryKey = (Rank, ThreadStart, Vec<Answer>);
+pub(crate) type HistoryKey = (Rank, ThreadStart, Vec<Answer>);
 
 /// Histories whose blocks end alike.
 #[derive(Debug, Default)]
@@ -365,6 +367,15 @@ impl Machine {
         }
     }
 
+    /// The histories that led to places so far, in the order in which they were entered.
+    pub(crate) fn entered(&self) -> Vec<HistoryKey> {
+        let places = locked(&self.places);
+        let mut entered: Vec<(&HistoryKey, usize)> =
+            places.known.iter().map(|(key, place)| (key, place.nth)).collect();
+        entered.sort_unstable_by_key(|(_, nth)| *nth);
+        entered.into_iter().map(|(key, _)| key.clone()).collect()
+    }
+
     fn enter(&self, places: &mut Places, remembered: &RememberedPast, key: HistoryKey) -> EnteredPlace {
         if let Some(known) = places.known.get(&key) {
             return EnteredPlace::There(Arc::clone(known));
@@ -379,7 +390,7 @@ impl Machine {
         };
         let Ok(block) = self.source.block(*rank, *start, answers) else { return EnteredPlace::Nothing };
         let (place, more) = self.new_place(&key, block, before.as_deref(), remembered);
-        let place = Arc::new(place);
+        let place = Arc::new(ProgramPlace { nth: places.known.len(), ..place });
         if more != RememberedPast::default() {
             if !self.config.scouts {
                 return EnteredPlace::Remember(Box::new(more));
@@ -515,8 +526,18 @@ impl Machine {
         let uses =
             (0..).zip(&block.ops).filter_map(|(at, statement)| Some((at, SharedUse::of(&statement.op)?)));
         let uses = uses.collect();
-        let mut place =
-            ProgramPlace { rank, start, block, given, produced, produced_before, uses, end: 0, rests };
+        let mut place = ProgramPlace {
+            rank,
+            start,
+            block,
+            given,
+            nth: 0,
+            produced,
+            produced_before,
+            uses,
+            end: 0,
+            rests,
+        };
         let mut more = self.used_in(&place, remembered);
         if !self.config.declared_forgotten.contains(&Forgotten::Follows) {
             more.follows = place.unforeseen(remembered);

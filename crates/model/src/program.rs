@@ -6,6 +6,7 @@
 //! Not here: what an operation means ([`crate::machine`]) or where programs come from.
 
 use crate::op::Op;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -381,6 +382,18 @@ pub trait Source: Send + Sync {
         ""
     }
 
+    /// What evaluations have named and found so far, for a search that goes on in another process; none if it cannot.
+    fn evaluated(&self) -> Option<EvaluatedProgram> {
+        None
+    }
+
+    /// Takes over what evaluations of this program named and found in another process. Returns the numbers that the places
+    /// have here.
+    fn take_over(&self, evaluated: &EvaluatedProgram) -> Vec<LocId> {
+        let _ = evaluated;
+        Vec::new()
+    }
+
     /// The token of the stream that operations use when they name none: `"default"`.
     fn default_stream(&self) -> Token;
 
@@ -427,6 +440,21 @@ pub trait Source: Send + Sync {
     fn declares_overlap(&self) -> bool {
         false
     }
+}
+
+/// What evaluations of a program have named and found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EvaluatedProgram {
+    /// The texts of tokens.
+    pub texts: BTreeSet<Arc<str>>,
+    /// The places, in the order of their numbers.
+    pub locs: Vec<Loc>,
+    /// Whether ranks are told apart.
+    pub distinct: bool,
+    /// Where they were told apart first.
+    pub told_apart_at: Option<Loc>,
+    /// The named assumptions that they came by.
+    pub mentioned: BTreeSet<String>,
 }
 
 /// The program could not be evaluated: a bad spec, never a finding.

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::{ThreadStart, Token};
 use crate::order::dependence::Object;
 pub use crate::order::persistent::SharedUse;
@@ -49,7 +51,7 @@ impl Forgotten {
 }
 
 /// A point in what a thread does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProgramPoint {
     /// The rank of the thread; rank 0 where ranks are interchangeable.
     pub rank: Rank,
@@ -60,7 +62,7 @@ pub struct ProgramPoint {
 }
 
 /// What of the past makes a difference to what may still come, as far as a search has found.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RememberedPast {
     /// For how many further questions of its thread an answer matters that was given here.
     pub answers: BTreeMap<LocId, u32>,
@@ -81,6 +83,7 @@ pub struct RememberedPast {
     /// Whether somebody looks into all lists and maps of a rank.
     pub reads_all: bool,
     /// What threads do to keys and flags behind each point: not of the past, but found with it.
+    #[serde(with = "as_pairs")]
     pub follows: BTreeMap<ProgramPoint, BTreeSet<SharedUse>>,
     /// Whether so many histories were compared that telling them apart is cheaper.
     pub gives_up: bool,
@@ -110,6 +113,23 @@ impl RememberedPast {
         self.gives_up |= other.gives_up;
     }
 
+    /// The same with other numbers of places.
+    #[must_use]
+    pub fn renumbered(self, at: impl Fn(LocId) -> LocId) -> Self {
+        let ages = |lives: BTreeMap<LocId, u32>| lives.into_iter().map(|(loc, age)| (at(loc), age)).collect();
+        let places = |places: BTreeSet<LocId>| places.into_iter().map(&at).collect();
+        let point = |point: ProgramPoint| ProgramPoint { asked: point.asked.map(&at), ..point };
+        Self {
+            answers: ages(self.answers),
+            results: ages(self.results),
+            records: ages(self.records),
+            asked: places(self.asked),
+            votes: places(self.votes),
+            follows: self.follows.into_iter().map(|(of, uses)| (point(of), uses)).collect(),
+            ..self
+        }
+    }
+
     /// Whether a result matters, or may, after so many further questions.
     pub(crate) fn keeps_result(&self, loc: LocId, age: u32) -> bool {
         lives(&self.results, loc, age)
@@ -134,4 +154,27 @@ impl RememberedPast {
 /// Whether what was made at a place matters after so many further questions.
 fn lives(lives: &BTreeMap<LocId, u32>, loc: LocId, age: u32) -> bool {
     lives.get(&loc).is_some_and(|life| age <= *life)
+}
+
+/// A map whose keys are no texts, where only texts can be keys.
+mod as_pairs {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
+        map: &BTreeMap<K, V>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_seq(map)
+    }
+
+    pub(super) fn deserialize<'de, K, V, D>(from: D) -> Result<BTreeMap<K, V>, D::Error>
+    where
+        K: Deserialize<'de> + Ord,
+        V: Deserialize<'de>,
+        D: Deserializer<'de>,
+    {
+        Ok(Vec::<(K, V)>::deserialize(from)?.into_iter().collect())
+    }
 }

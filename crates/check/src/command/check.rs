@@ -5,12 +5,14 @@
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use rankcheck_model::{Platform, Rule};
 use serde::{Deserialize, Serialize};
 
+use super::checkpoint::{CheckpointError, CheckpointFile};
 use super::output;
 use super::progress::interruptible;
 use super::results::{CaseResults, Format, Printing, ReportExtent, Reported, RunComparison};
@@ -23,7 +25,7 @@ use crate::logs::{holds_logs, judge_logs};
 use crate::report::NotChecked;
 use crate::runs;
 use crate::runs::judge::{self, Judged};
-use crate::search::{Bounds, Detail, KeptOfRun, Options, StopRequest};
+use crate::search::{Bounds, Detail, KeptOfRun, Options, SearchKeeper, StopRequest};
 use crate::shard::Shard;
 use crate::spec::{Spec, SpecError};
 use crate::together::together;
@@ -77,6 +79,13 @@ pub(super) struct CheckArguments {
     /// is, if not given.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     max_memory: Option<u64>,
+    /// Keep large searches in this file while they go on, and go on with what it has of them: a command that was killed, or
+    /// whose search a bound has cut, goes on where it was. The file is removed once every search is over.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["naive", "list"])]
+    checkpoint: Option<PathBuf>,
+    /// How often, in seconds (60 if not given).
+    #[arg(long, value_name = "SECONDS", requires = "checkpoint", allow_negative_numbers = true)]
+    checkpoint_every: Option<f64>,
     /// Checks run at the same time; the number of cores if not given.
     #[arg(long, value_parser = at_least_one)]
     jobs: Option<NonZero<usize>>,
@@ -281,10 +290,15 @@ impl CheckArguments {
             return self.print_list(&own);
         }
         let stop = interruptible();
-        let options = match self.options(&stop) {
+        let mut options = match self.options(&stop) {
             Ok(options) => options,
             Err(error) => return output::usage(error),
         };
+        let checkpoint = match self.checkpoint().transpose() {
+            Ok(file) => file.map(Arc::new),
+            Err(error) => return output::usage(error),
+        };
+        options.keeper = checkpoint.clone().map(|file| file as Arc<dyn SearchKeeper>);
         if let Some(folder) = &self.trace_out
             && let Err(error) = Trace::prepare(folder)
         {
@@ -298,6 +312,11 @@ impl CheckArguments {
             return output::usage(error);
         }
         let (results, not_checked) = self.results(&own, &options, &stop);
+        if let Some(file) = checkpoint {
+            file.end(
+                !stop.asked() && !results.values().flat_map(|case| &case.reported).any(Reported::is_cut),
+            );
+        }
         let interrupted = stop.asked().then_some(not_checked);
         let lost = self.write_traces(results.values());
         let finished = interrupted.is_none() && lost == 0;
@@ -443,6 +462,7 @@ impl CheckArguments {
             (self.max_steps.is_some(), "--max-steps"),
             (self.merge_from.is_some(), "--merge-from"),
             (self.max_seconds.is_some(), "--max-seconds"),
+            (self.checkpoint.is_some(), "--checkpoint"),
             (self.jobs.is_some(), "--jobs"),
             (self.trace_out.is_some(), "--trace-out"),
         ];
@@ -471,6 +491,12 @@ impl CheckArguments {
         code
     }
 
+    /// The file in which searches are kept.
+    fn checkpoint(&self) -> Option<Result<CheckpointFile, CheckpointError>> {
+        let every = self.checkpoint_every.unwrap_or(60.0);
+        Some(CheckpointFile::new(self.checkpoint.as_ref()?, Duration::from_secs_f64(every)))
+    }
+
     fn options(&self, stop: &StopRequest) -> Result<Options, &'static str> {
         let seconds = self.max_seconds.unwrap_or(1.0);
         if seconds <= 0.0 || !seconds.is_finite() {
@@ -481,6 +507,9 @@ impl CheckArguments {
             self.max_seconds.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
         if self.naive && self.trace_out.is_some() {
             return Err("--trace-out needs the reduced exploration; leave --naive out");
+        }
+        if self.checkpoint_every.is_some_and(|seconds| !(0.0..=1e9).contains(&seconds)) {
+            return Err("--checkpoint-every takes a number of seconds, 0 or more");
         }
         let bounds = Bounds::default();
         // A report wants to know why, a trace file what is done.
@@ -501,6 +530,7 @@ impl CheckArguments {
                 stop: stop.clone(),
                 large: bounds.large,
             },
+            keeper: None,
             stated: if self.quiet { kept } else { stated },
             unstated: repairs(LookForRepairs::Unexpected),
             kept: KeptOfRun::Steps,

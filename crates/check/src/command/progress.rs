@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use signal_hook::consts::SIGINT;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::output;
@@ -24,11 +24,11 @@ pub(super) const INTERRUPTED: u8 = 130;
 /// terminal has sent to both.
 const SAME_SIGNAL: Duration = Duration::from_millis(300);
 
-/// Returns what Ctrl-C asks for. A second one ends the process.
+/// Returns what Ctrl-C asks for, and SIGTERM, with which batch systems end jobs. A second one ends the process.
 pub(super) fn interruptible() -> StopRequest {
     let asked = StopRequest::default();
     // Where the system refuses, Ctrl-C ends the process as it did before.
-    if let Ok(mut signals) = Signals::new([SIGINT]) {
+    if let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) {
         let request = asked.clone();
         std::thread::spawn(move || {
             let mut first: Option<Instant> = None;

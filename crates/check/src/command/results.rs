@@ -59,6 +59,16 @@ pub(super) enum Reported<'a> {
     Kept(Box<KeptReport>),
 }
 
+impl Reported<'_> {
+    /// Whether a bound has cut a search.
+    pub(super) fn is_cut(&self) -> bool {
+        match self {
+            Self::Check(explained, _) => explained.inconclusive(),
+            Self::Run(_) | Self::Job(_) | Self::Kept(_) => false,
+        }
+    }
+}
+
 /// A recording and dumps that were compared, here or on another machine.
 pub(super) enum RunComparison {
     Made(Together),

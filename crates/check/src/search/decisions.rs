@@ -9,10 +9,12 @@ use std::collections::BTreeSet;
 use rankcheck_model::machine::{Choice, Machine};
 use rankcheck_model::{Loc, Rank, State, Symmetry};
 
+use serde::{Deserialize, Serialize};
+
 use super::replay::subject;
 
 /// What one run of a program decides.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunDecisions {
     /// What is decided at each place, the most frequent first.
     pub places: Vec<DecisionPlace>,
@@ -25,7 +27,7 @@ pub struct RunDecisions {
 }
 
 /// What one run decides at one place.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionPlace {
     /// The first such decision, in words.
     pub what: String,

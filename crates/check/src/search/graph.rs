@@ -4,15 +4,17 @@
 //! live only as long as they wait to be expanded, and depth first few of them do. What a breadth-first search is for, the
 //! shortest way to a state, is read off the graph afterwards ([`StateGraph::nearest_first`]) and its states are made again
 //! ([`StateGraph::along_shortest_paths`]). So what is found does not depend on which thread came where first.
+//! A walk can pause between two states, and be kept.
 //! Not here: what a state is, and what is looked for in one.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use rustc_hash::FxHashMap;
-use stateright::Model;
+pub(super) use stateright::Model;
 
 /// A state of a model, as a walk comes to it.
 pub(super) trait WalkedState {
@@ -44,7 +46,7 @@ pub(super) trait Visitor<S>: Sync {
 
 /// A state of the graph. Which number a state has depends on who came there first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct StateId(u32);
+pub(super) struct StateId(pub(super) u32);
 
 impl StateId {
     fn at(self) -> usize {
@@ -53,19 +55,18 @@ impl StateId {
 }
 
 /// States that one thread expands before others help it: starting them takes as long as this.
-const ALONE_STATES: u32 = 2_000;
+const ALONE_STATES: usize = 2_000;
 /// So many tables of fingerprints, that threads seldom wait for one another.
 const SHARDS: usize = 64;
 
 /// A state that waits to be expanded.
-type Waiting<S> = (StateId, S);
+pub(super) type Waiting<S> = (StateId, S);
 
-/// What threads share on a walk.
+/// What threads share on a part of a walk.
 struct SharedWalk<'a, M: Model, V> {
     model: &'a M,
     visitor: &'a V,
-    seen: Vec<Mutex<SeenStates>>,
-    states: AtomicU32,
+    seen: &'a Seen,
     /// States that some thread has given away.
     given: Mutex<Vec<Waiting<M::State>>>,
     news: Condvar,
@@ -73,6 +74,56 @@ struct SharedWalk<'a, M: Model, V> {
     /// How many threads have nothing to do; changed by those who hold what was given.
     idle: AtomicUsize,
     over: AtomicBool,
+    /// When this part of the walk ends at the latest.
+    until: Option<Instant>,
+}
+
+/// All states that were seen.
+struct Seen {
+    shards: Vec<Mutex<SeenStates>>,
+    states: AtomicU32,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), states: AtomicU32::new(0) }
+    }
+}
+
+impl Seen {
+    /// The number of a fingerprint, and whether it is new.
+    fn number(&self, fingerprint: u128) -> (StateId, bool) {
+        // The map uses the low half.
+        let shard = (fingerprint >> 64) as usize % SHARDS;
+        let mut seen = locked(&self.shards[shard]);
+        let mut new = false;
+        let id = *seen.numbers.entry(fingerprint).or_insert_with(|| {
+            new = true;
+            StateId(self.states.fetch_add(1, Ordering::Relaxed))
+        });
+        if new {
+            seen.sum = seen.sum.wrapping_add(fingerprint);
+        }
+        (id, new)
+    }
+
+    fn states(&self) -> usize {
+        self.states.load(Ordering::Relaxed) as usize
+    }
+
+    /// The sum of all fingerprints.
+    fn sum(&self) -> u128 {
+        self.shards.iter().map(|seen| locked(seen).sum).fold(0, u128::wrapping_add)
+    }
+
+    /// The fingerprints in the order of their numbers.
+    fn fingerprints(&self) -> Vec<u128> {
+        let mut all = vec![0; self.states()];
+        for shard in &self.shards {
+            locked(shard).numbers.iter().for_each(|(fingerprint, id)| all[id.at()] = *fingerprint);
+        }
+        all
+    }
 }
 
 /// States that were seen, by fingerprint.
@@ -89,17 +140,32 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Where actions lead, as one thread found it.
-#[derive(Default)]
-struct EdgeLog {
+#[derive(Debug, Default)]
+pub(super) struct EdgeLog {
     /// For each state its number, how many actions it has, and the states that they lead to, in their order.
-    states: Vec<u32>,
+    pub(super) states: Vec<u32>,
     /// How many edges there are.
     edges: usize,
     /// Of each edge how many choices it is; empty as long as all are one.
-    choices: Vec<u8>,
+    pub(super) choices: Vec<u8>,
 }
 
 impl EdgeLog {
+    /// A log that was kept; none if it is no log of so many states.
+    pub(super) fn kept(states: Vec<u32>, choices: Vec<u8>, known: usize) -> Option<Self> {
+        let mut log = Self { states, edges: 0, choices };
+        let mut rest = &*log.states;
+        while let [from, count, behind @ ..] = rest {
+            let (to, next) = behind.split_at_checked(*count as usize)?;
+            if [from].into_iter().chain(to).any(|state| *state as usize >= known) {
+                return None;
+            }
+            (rest, log.edges) = (next, log.edges + to.len());
+        }
+        let whole = rest.is_empty() && (log.choices.is_empty() || log.choices.len() == log.edges);
+        whole.then_some(log)
+    }
+
     /// Adds an action of the state that was added last.
     fn add(&mut self, to: StateId, choices: u32) {
         self.states.push(to.0);
@@ -129,30 +195,16 @@ where
     M::State: WalkedState + Send,
     V: Visitor<M::State>,
 {
-    /// The number of a state, and whether it is new.
-    fn number(&self, state: &M::State) -> (StateId, bool) {
-        let fingerprint = state.fingerprint();
-        // The map uses the low half.
-        let shard = (fingerprint >> 64) as usize % SHARDS;
-        let mut seen = locked(&self.seen[shard]);
-        let mut new = false;
-        let id = *seen.numbers.entry(fingerprint).or_insert_with(|| {
-            new = true;
-            StateId(self.states.fetch_add(1, Ordering::Relaxed))
-        });
-        if new {
-            seen.sum = seen.sum.wrapping_add(fingerprint);
-        }
-        (id, new)
-    }
-
-    /// Expands states until none is left, or so many are known, or somebody ends the walk. Returns whether none is left.
-    fn expand(&self, stack: &mut Vec<Waiting<M::State>>, log: &mut EdgeLog, at_most: u32) -> bool {
+    /// Expands states until none is left, or so many are known, or the part of the walk is over. Returns whether others
+    /// may help.
+    fn expand(&self, stack: &mut Vec<Waiting<M::State>>, log: &mut EdgeLog, at_most: usize) -> bool {
         let mut actions = Vec::new();
         while let Some((id, state)) = stack.pop() {
             if self.over.load(Ordering::Relaxed) || !self.visitor.enter(&state) {
+                // Whoever goes on later begins with it.
+                stack.push((id, state));
                 self.over.store(true, Ordering::Relaxed);
-                return true;
+                return false;
             }
             self.model.actions(&state, &mut actions);
             if actions.is_empty() {
@@ -169,9 +221,9 @@ where
                     log.states.truncate(entry);
                     log.choices.truncate(log.edges);
                     self.over.store(true, Ordering::Relaxed);
-                    return true;
+                    return false;
                 };
-                let (to, new) = self.number(&next);
+                let (to, new) = self.seen.number(next.fingerprint());
                 log.add(to, next.choices() - state.choices());
                 if new {
                     stack.push((to, next));
@@ -182,11 +234,16 @@ where
             if self.idle.load(Ordering::Relaxed) > 0 {
                 self.give(stack);
             }
-            if self.states.load(Ordering::Relaxed) > at_most {
-                return stack.is_empty();
+            // Each part of a walk gets somewhere, however short it is.
+            if self.until.is_some_and(|until| Instant::now() >= until) {
+                self.over.store(true, Ordering::Relaxed);
+                return false;
+            }
+            if self.seen.states() > at_most {
+                return !stack.is_empty();
             }
         }
-        true
+        false
     }
 
     /// Gives half of what waits to threads that have nothing to do: what came first, because more lies behind it.
@@ -217,14 +274,21 @@ where
         }
     }
 
-    fn work(&self, mut stack: Vec<Waiting<M::State>>) -> EdgeLog {
+    /// Expands states until the part of the walk is over. Returns where they lead, and what was not expanded.
+    fn work(&self, mut stack: Vec<Waiting<M::State>>) -> (EdgeLog, Vec<Waiting<M::State>>) {
         let mut log = EdgeLog::default();
         let _end = EndOnPanic(self);
         loop {
-            self.expand(&mut stack, &mut log, u32::MAX);
+            self.expand(&mut stack, &mut log, usize::MAX);
+            if self.over.load(Ordering::Relaxed) {
+                // Others may wait for states.
+                let _given = locked(&self.given);
+                self.news.notify_all();
+                return (log, stack);
+            }
             match self.take() {
                 Some(given) => stack = given,
-                None => return log,
+                None => return (log, Vec::new()),
             }
         }
     }
@@ -240,6 +304,96 @@ impl<M: Model, V> Drop for EndOnPanic<'_, '_, M, V> {
             self.0.over.store(true, Ordering::Relaxed);
             self.0.news.notify_all();
         }
+    }
+}
+
+/// A walk from the one initial state of a model to all others. It can pause between two states.
+pub(super) struct GraphWalk<S> {
+    /// The state before any action.
+    pub(super) root: StateId,
+    seen: Seen,
+    /// States that were come to and not expanded.
+    pub(super) waiting: Vec<Waiting<S>>,
+    pub(super) logs: Vec<EdgeLog>,
+}
+
+impl<S: WalkedState + Send> GraphWalk<S> {
+    pub(super) fn new<M: Model<State = S>>(model: &M) -> Self {
+        let seen = Seen::default();
+        let number = |state: S| (seen.number(state.fingerprint()).0, state);
+        let waiting: Vec<Waiting<S>> = model.init_states().into_iter().map(number).collect();
+        let root = waiting.first().map_or(StateId(0), |(id, _)| *id);
+        Self { root, seen, waiting, logs: Vec::new() }
+    }
+
+    /// A walk that was kept, in which so far no state waits.
+    pub(super) fn kept(root: StateId, fingerprints: &[u128], logs: Vec<EdgeLog>) -> Self {
+        let seen = Seen::default();
+        for fingerprint in fingerprints {
+            seen.number(*fingerprint);
+        }
+        Self { root, seen, waiting: Vec::new(), logs }
+    }
+
+    /// Walks on, until no state waits, or somebody ends the walk, or for so long.
+    pub(super) fn go_on<M, V>(&mut self, model: &M, visitor: &V, threads: usize, until: Option<Instant>)
+    where
+        M: Model<State = S> + Sync,
+        V: Visitor<S>,
+    {
+        let shared = SharedWalk {
+            model,
+            visitor,
+            seen: &self.seen,
+            given: Mutex::default(),
+            news: Condvar::new(),
+            threads,
+            idle: AtomicUsize::new(0),
+            over: AtomicBool::new(false),
+            until,
+        };
+        let mut log = EdgeLog::default();
+        let alone = if threads > 1 { ALONE_STATES } else { usize::MAX };
+        if shared.expand(&mut self.waiting, &mut log, alone) {
+            let stack = std::mem::take(&mut self.waiting);
+            let done = std::thread::scope(|scope| {
+                let helpers: Vec<_> = (1..threads).map(|_| scope.spawn(|| shared.work(Vec::new()))).collect();
+                let mut done = vec![shared.work(stack)];
+                for helper in helpers {
+                    done.push(helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+                }
+                done
+            });
+            self.waiting = shared.given.into_inner().unwrap_or_else(PoisonError::into_inner);
+            for (log, left) in done {
+                self.logs.push(log);
+                self.waiting.extend(left);
+            }
+        }
+        self.logs.push(log);
+    }
+
+    /// How many states were come to.
+    pub(super) fn states(&self) -> usize {
+        self.seen.states()
+    }
+
+    /// The fingerprints of all states, in the order of their numbers.
+    pub(super) fn fingerprints(&self) -> Vec<u128> {
+        self.seen.fingerprints()
+    }
+
+    /// What was walked over so far.
+    pub(super) fn graph_so_far(&self) -> StateGraph {
+        StateGraph::of_logs(self.root, self.states(), &self.logs)
+    }
+
+    /// What was walked over.
+    pub(super) fn into_graph(self) -> StateGraph {
+        let Self { root, seen, waiting: _, logs } = self;
+        let (states, fingerprint) = (seen.states(), seen.sum());
+        drop(seen);
+        StateGraph { fingerprint, ..StateGraph::of_logs(root, states, &logs) }
     }
 }
 
@@ -265,39 +419,9 @@ impl StateGraph {
         M::State: WalkedState + Send,
         V: Visitor<M::State>,
     {
-        let walk = SharedWalk {
-            model,
-            visitor,
-            seen: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            states: AtomicU32::new(0),
-            given: Mutex::default(),
-            news: Condvar::new(),
-            threads,
-            idle: AtomicUsize::new(0),
-            over: AtomicBool::new(false),
-        };
-        let mut stack: Vec<Waiting<M::State>> = Vec::new();
-        for state in model.init_states() {
-            stack.push((walk.number(&state).0, state));
-        }
-        let root = stack.first().map_or(StateId(0), |(id, _)| *id);
-        let mut log = EdgeLog::default();
-        let alone = if threads > 1 { ALONE_STATES } else { u32::MAX };
-        let mut logs = Vec::new();
-        if !walk.expand(&mut stack, &mut log, alone) {
-            std::thread::scope(|scope| {
-                let helpers: Vec<_> = (1..threads).map(|_| scope.spawn(|| walk.work(Vec::new()))).collect();
-                logs.push(walk.work(std::mem::take(&mut stack)));
-                for helper in helpers {
-                    logs.push(helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-                }
-            });
-        }
-        logs.push(log);
-        let states = walk.states.load(Ordering::Relaxed) as usize;
-        let fingerprint = walk.seen.iter().map(|seen| locked(seen).sum).fold(0, u128::wrapping_add);
-        drop(walk);
-        Self { fingerprint, ..Self::of_logs(root, states, &logs) }
+        let mut walk = GraphWalk::new(model);
+        walk.go_on(model, visitor, threads, None);
+        walk.into_graph()
     }
 
     fn of_logs(root: StateId, states: usize, logs: &[EdgeLog]) -> Self {

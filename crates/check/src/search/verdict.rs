@@ -7,13 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rankcheck_model::id::fingerprint;
 use rankcheck_model::machine::{FaultOf, Launcher};
 use rankcheck_model::platform::UnknownPlatform;
 use rankcheck_model::{Class, Config, Explain, Faults, Platform, Rule, Source, SourceError};
 
 use super::bounds::BoundHit;
 use super::explain::counterexample;
-use super::explore::{Exploration, Witness, explore};
+use super::explore::{Exploration, Witness, explore, explore_keeping};
+use super::kept::{Keeping, SearchName};
 use super::predict::{self, Ends, PredictedEnd};
 use super::repair::{Broken, repairs};
 use super::replay::{ReplayError, replay};
@@ -134,11 +136,18 @@ impl<'a> Explorer<'a> {
     ///
     /// # Errors
     /// If the program cannot be evaluated.
-    pub fn explore(&mut self, source: &Arc<dyn Source>, config: Config) -> Result<Exploration, SourceError> {
+    pub fn explore(
+        &mut self,
+        source: &Arc<dyn Source>,
+        config: Config,
+        name: &SearchName,
+    ) -> Result<Exploration, SourceError> {
         self.explorations += 1;
-        match self.options.naive {
-            true => naive::explore(source, config, &self.options.bounds),
-            false => explore(source, config, &self.options.bounds),
+        let Options { naive, bounds, keeper, .. } = self.options;
+        match keeper.as_deref() {
+            _ if *naive => naive::explore(source, config, bounds),
+            Some(keeper) => explore_keeping(source, config, bounds, Keeping { keeper, name }),
+            None => explore(source, config, bounds),
         }
     }
 }
@@ -161,8 +170,22 @@ struct Failing {
 }
 
 impl Search<'_> {
-    fn explore(&mut self, source: &Arc<dyn Source>, config: Config) -> Result<Exploration, SpecError> {
-        self.explorer.explore(source, config).map_err(|error| self.spec.diagnose(&error))
+    /// The name of the search of a program of the check.
+    fn name(
+        &self,
+        (ranks, params): (u32, &[(String, Param)]),
+        platform: Platform,
+        assume: &[Assumption],
+    ) -> SearchName {
+        let Self { spec, check, .. } = self;
+        let params: Vec<String> = params.iter().map(|(name, value)| format!(", {name} = {value}")).collect();
+        let mut setting = format!("{ranks} ranks{}, NCCL {}", params.concat(), platform.name());
+        if !assume.is_empty() {
+            setting.push_str(&format!(", assuming {assume:?}"));
+        }
+        let words = format!("{} {:?}, {setting}", spec.path, check.name);
+        let merge_from = self.explorer.options.bounds.merge_from;
+        SearchName { digest: fingerprint(&(&spec.digest, &check.name, setting, merge_from)), words }
     }
 
     fn run(
@@ -175,7 +198,9 @@ impl Search<'_> {
         let program = Arc::new(self.check.source(ranks, params, assume)?);
         let source: Arc<dyn Source> = program.clone();
         let config = config(self.check, ranks, platform, assume);
-        let mut exploration = self.explore(&source, config)?;
+        let name = self.name((ranks, params), platform, assume);
+        let explored = self.explorer.explore(&source, config, &name);
+        let mut exploration = explored.map_err(|error| self.spec.diagnose(&error))?;
         let waived = waive(&mut exploration, &self.check.waive);
         if exploration.bound.is_none() {
             self.require_mentioned(assume, &program.mentioned())?;

@@ -7,7 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rankcheck_model::{
-    Answer, Block, Loc, LocId, Question, Rank, Source, SourceError, Symmetry, ThreadStart, Token,
+    Answer, Block, EvaluatedProgram, Loc, LocId, Question, Rank, Source, SourceError, Symmetry, ThreadStart,
+    Token,
 };
 use starlark::environment::Module;
 use starlark::eval::Evaluator;
@@ -317,6 +318,14 @@ impl Source for SpecSource {
 
     fn folder(&self) -> &str {
         self.check.file.rsplit_once('/').map_or("", |(folder, _)| folder)
+    }
+
+    fn evaluated(&self) -> Option<EvaluatedProgram> {
+        Some(self.setting.names.evaluated())
+    }
+
+    fn take_over(&self, evaluated: &EvaluatedProgram) -> Vec<LocId> {
+        self.setting.names.take_over(evaluated)
     }
 
     fn default_stream(&self) -> Token {

@@ -9,6 +9,8 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::{ContentId, Token};
 use crate::program::{Answer, MAX_NUMBER};
 use crate::rank::Rank;
@@ -42,7 +44,7 @@ impl Objects for Modelled {
 
 /// A communicator: in the model made from how it came about, and so the same on all its members, where
 /// [`Machine::comm`](crate::machine::Machine::comm) resolves it; on a device a number of one rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CommId(pub u64);
 
 impl ContentId for CommId {

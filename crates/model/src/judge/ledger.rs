@@ -4,6 +4,8 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::identity::identify_as_hashed;
 use crate::judge::finding::OpRef;
 use crate::state::{RankState, Table};
@@ -21,7 +23,7 @@ pub struct CallError {
 }
 
 /// What a program costs; counted for each rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Costs {
     /// Communicators made, whether by an init or by a split.
     pub communicators: u32,
@@ -59,7 +61,7 @@ impl Costs {
 
 /// What a rank has executed of that which a verdict is about. It follows from the answers that its threads were given and
 /// from the values that were chosen for it, so it tells no states apart where these are told apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Executed {
     /// Collectives, each replay of a captured one too.
     pub collectives: u32,

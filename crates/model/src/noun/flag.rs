@@ -23,10 +23,11 @@ use crate::order::poll::{NondetValues, Poll};
 use crate::rank::Rank;
 use crate::state::{State, Table};
 use crate::walk::walk;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What is compared with an awaited value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Test {
     /// The word is the value.
     Equal,
@@ -44,7 +45,7 @@ impl Describe for Test {
 }
 
 /// What is done to a flag.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum FlagAct {
     /// The word becomes this.
     Write(i64),

@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 use std::hash::Hash;
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::{Actor, Clock};
 use crate::id::Token;
 use crate::identity::{Identify, StateIdentity};
@@ -17,7 +19,7 @@ use crate::walk::walk;
 use crate::host::value::{CommId, MemoryId, Owner};
 
 /// The kinds of object on which operations may fail to commute: one entry of the commutation table each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the names are the nouns")]
 pub enum ObjectKind {
     StoreKey,
@@ -60,7 +62,7 @@ impl ObjectKind {
 
 /// An object on which operations of two threads may fail to commute. Objects of a rank are contended on
 /// every rank or on none, so that ranks stay interchangeable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Object {
     /// What kind of object it is; ids of two kinds have nothing to do with each other.
     pub kind: ObjectKind,
@@ -69,7 +71,7 @@ pub struct Object {
 }
 
 /// Which object of a kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ObjectId {
     /// All that there are, or the only one.
     All,

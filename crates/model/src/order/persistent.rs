@@ -9,6 +9,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::cx::Here;
 use crate::id::{ThreadStart, Token};
 use crate::judge::deadlock::Awaits;
@@ -30,7 +32,7 @@ use crate::remembered::ProgramPoint;
 use crate::state::State;
 
 /// What an operation of a thread has to do with keys and flags, now or once a stream comes to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum SharedUse {
     /// It reads a key of the store, once the key is there.
     Read(Token),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rankcheck_model::id::ContentIds;
-use rankcheck_model::{Loc, LocId, Symmetry, Token};
+use rankcheck_model::{EvaluatedProgram, Loc, LocId, Symmetry, Token};
 use rustc_hash::FxHashMap;
 
 /// The strings, locations and flags of one source, shared by all its evaluations.
@@ -77,6 +77,30 @@ impl SourceNames {
     /// The location of a number that [`SourceNames::loc_id`] gave out.
     pub fn loc(&self, id: LocId) -> Loc {
         lock(&self.words.locs).locs.get(id.at()).expect("places come from this program").clone()
+    }
+
+    /// What evaluations have named and found so far.
+    pub fn evaluated(&self) -> EvaluatedProgram {
+        EvaluatedProgram {
+            texts: lock(&self.words.tokens).contents().cloned().collect(),
+            locs: lock(&self.words.locs).locs.clone(),
+            distinct: self.distinct.load(Ordering::Relaxed),
+            told_apart_at: self.told_apart_at(),
+            mentioned: self.mentioned(),
+        }
+    }
+
+    /// Takes over what evaluations of this program named and found in another process. Returns the numbers that the places
+    /// have here.
+    pub fn take_over(&self, evaluated: &EvaluatedProgram) -> Vec<LocId> {
+        for text in &evaluated.texts {
+            self.token(text);
+        }
+        if evaluated.distinct {
+            self.make_distinct(evaluated.told_apart_at.clone());
+        }
+        evaluated.mentioned.iter().for_each(|assumption| self.mention(assumption));
+        evaluated.locs.iter().map(|loc| self.loc_id(loc)).collect()
     }
 
     /// Some program looked at who it is, and where that is written, if it is known.

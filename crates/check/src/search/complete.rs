@@ -1,0 +1,412 @@
+//! What the complete runs of a search show, and when a search gives up.
+//!
+//! Not here: how states are walked over (`graph.rs`), and what a state is ([`super::explore`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use rankcheck_model::machine::{Costs, Executed, ObjectId};
+use rankcheck_model::{
+    About, Choice, Config, FindingKey, Machine, Outcome, Rank, Rule, State, Symmetry, Token,
+};
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
+use super::bounds::{BoundHit, Bounds};
+use super::explore::{Exploration, ExploredState, Witness};
+use super::graph::{Model, StateGraph, StateId, locked};
+use super::memory;
+
+/// How a complete run ended.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RunEnd {
+    outcome: Outcome,
+    /// The rules that are broken, each with the smallest causal past of a finding.
+    broken: BTreeMap<Rule, u64>,
+    /// Where two ranks use the same buffers in another order, in words.
+    another_order: Option<String>,
+}
+
+/// What complete runs leave behind, in the order in which a search came to them.
+#[derive(Debug, Default)]
+struct Collected {
+    /// All ends, each with its number.
+    ends: BTreeMap<RunEnd, u32>,
+    /// The complete runs, each with the number of its end.
+    complete: Vec<(StateId, u32)>,
+    costs: Costs,
+    executed: Executed,
+    active: BTreeSet<Rank>,
+    /// Objects that turned out to be contended before the search was kept, in words.
+    contended: BTreeSet<String>,
+    bound: Option<BoundHit>,
+}
+
+/// What is kept of complete runs beside which they are, for a search that goes on in another process. How each ended is found
+/// out again.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct KeptRuns {
+    costs: Costs,
+    executed: Executed,
+    active: BTreeSet<Rank>,
+    /// Objects that turned out to be contended, in words.
+    contended: BTreeSet<String>,
+}
+
+/// The first complete run of each kind, fewest choices first.
+#[derive(Debug)]
+pub(super) struct FirstRuns<R> {
+    outcomes: BTreeMap<Outcome, R>,
+    /// By rule: after how many choices, with how large a causal past, and which run.
+    broken: BTreeMap<Rule, (usize, u64, R)>,
+    /// After how many choices, and in words.
+    another_order: Option<(usize, String)>,
+}
+
+impl<R> Default for FirstRuns<R> {
+    fn default() -> Self {
+        Self { outcomes: BTreeMap::new(), broken: BTreeMap::new(), another_order: None }
+    }
+}
+
+impl<R: Clone> FirstRuns<R> {
+    /// Adds a run; those with fewer choices have been added before.
+    pub(super) fn add(&mut self, end: &RunEnd, choices: usize, run: &R) {
+        if let Some(told) = &end.another_order
+            && self.another_order.as_ref().is_none_or(|(fewest, best)| (choices, told) < (*fewest, best))
+        {
+            self.another_order = Some((choices, told.clone()));
+        }
+        if !self.outcomes.contains_key(&end.outcome) {
+            self.outcomes.insert(end.outcome.clone(), run.clone());
+        }
+        for (rule, past) in &end.broken {
+            let best = self.broken.get(rule);
+            if best.is_none_or(|(fewest, smallest, _)| (choices, *past) < (*fewest, *smallest)) {
+                self.broken.insert(*rule, (choices, *past, run.clone()));
+            }
+        }
+    }
+}
+
+/// What a search counts beside the states.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SearchCounts {
+    pub(super) executions: u64,
+    pub(super) steps: u64,
+    /// The sum of the fingerprints of all states.
+    pub(super) fingerprint: u128,
+    pub(super) kept_bytes: u64,
+}
+
+/// Collects what complete runs show.
+#[derive(Debug)]
+pub(super) struct CompleteRuns {
+    collected: Mutex<Collected>,
+    pub(super) states: Arc<AtomicU64>,
+    pub(super) cut: AtomicBool,
+    /// Whether there were so many states that histories are to merge.
+    pub(super) many: AtomicBool,
+    bounds: Bounds,
+    started: Instant,
+}
+
+/// The numbers of states of the searches that go on in this process: the largest gives up where memory ends.
+static SEARCHES: Mutex<Vec<Arc<AtomicU64>>> = Mutex::new(Vec::new());
+
+fn searches() -> MutexGuard<'static, Vec<Arc<AtomicU64>>> {
+    locked(&SEARCHES)
+}
+
+/// The states of all searches of this process that are over.
+static FINISHED_STATES: AtomicU64 = AtomicU64::new(0);
+
+/// How many states all searches of this process have explored so far.
+#[must_use]
+pub fn states_so_far() -> u64 {
+    let searches = searches();
+    let going_on: u64 = searches.iter().map(|states| states.load(Ordering::Relaxed)).sum();
+    going_on + FINISHED_STATES.load(Ordering::Relaxed)
+}
+
+impl Drop for CompleteRuns {
+    fn drop(&mut self) {
+        let mut searches = searches();
+        FINISHED_STATES.fetch_add(self.states.load(Ordering::Relaxed), Ordering::Relaxed);
+        searches.retain(|states| !Arc::ptr_eq(states, &self.states));
+    }
+}
+
+impl CompleteRuns {
+    pub(super) fn new(bounds: Bounds, started: Instant) -> Self {
+        let states = Arc::new(AtomicU64::new(0));
+        searches().push(Arc::clone(&states));
+        Self {
+            collected: Mutex::default(),
+            states,
+            cut: AtomicBool::new(false),
+            many: AtomicBool::new(false),
+            bounds,
+            started,
+        }
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Collected> {
+        locked(&self.collected)
+    }
+
+    pub(super) fn cut(&self, bound: BoundHit) {
+        self.locked().bound.get_or_insert(bound);
+        self.cut.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether no bound has cut the search.
+    pub(super) fn is_whole(&self) -> bool {
+        self.locked().bound.is_none()
+    }
+
+    /// Counts a state, before which so many operations were executed in all; returns whether the exploration may go on from
+    /// it.
+    fn count(&self, choices: u32, operations: u64) -> bool {
+        if self.cut.load(Ordering::Relaxed) {
+            return false;
+        }
+        if self.bounds.stop.asked() {
+            self.cut(BoundHit::Interrupted(self.states.load(Ordering::Relaxed)));
+            return false;
+        }
+        let states = self.states.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.bounds.merges(states, operations) {
+            self.many.store(true, Ordering::Relaxed);
+            self.cut.store(true, Ordering::Relaxed);
+            return false;
+        }
+        if states > self.bounds.states {
+            self.cut(BoundHit::States(self.bounds.states));
+            return false;
+        }
+        if choices > self.bounds.choices {
+            self.cut(BoundHit::Choices(self.bounds.choices));
+            return false;
+        }
+        if let Some(time) = self.bounds.time
+            && states.is_multiple_of(64)
+            && self.started.elapsed() > time
+        {
+            self.cut(BoundHit::Time(time));
+            return false;
+        }
+        if let Some(limit) = self.bounds.memory
+            && states.is_multiple_of(16)
+            && self.exhausts(limit)
+        {
+            self.cut(BoundHit::Memory(limit));
+            return false;
+        }
+        true
+    }
+
+    /// Whether an exploration may go on from a state to which so many choices led.
+    pub(super) fn goes_on(&self, machine: &Machine, choices: u32) -> bool {
+        !machine.interrupted() && self.count(choices, machine.steps_total())
+    }
+
+    /// Whether the process holds more than it may, and no other search has more states.
+    fn exhausts(&self, limit: u64) -> bool {
+        let own = self.states.load(Ordering::Relaxed);
+        memory::held().is_some_and(|held| held > limit)
+            && searches().iter().all(|states| states.load(Ordering::Relaxed) <= own)
+    }
+
+    /// A run that is complete; none if it is no run of the program.
+    pub(super) fn end(&self, machine: &Machine, state: &State) -> Option<RunEnd> {
+        machine.contend_blocked(state);
+        if machine.interrupted() || machine.infeasible(state) {
+            return None;
+        }
+        let mut state = state.clone();
+        machine.finish(&mut state);
+        let mut broken: BTreeMap<Rule, u64> = BTreeMap::new();
+        for (FindingKey { rule, .. }, finding) in state.findings() {
+            let past = broken.entry(*rule).or_insert(finding.past);
+            *past = finding.past.min(*past);
+        }
+        let outcome = machine.outcome(&state);
+        let end = RunEnd { outcome, broken, another_order: machine.operands_in_another_order(&state) };
+        let mut collected = self.locked();
+        for rank in (0..machine.config.ranks).map(Rank) {
+            let costs = state.rank(rank).costs();
+            collected.costs.raise_to(costs);
+            let executed = state.rank(rank).executed();
+            collected.executed.raise_to(executed);
+            let registered = costs.registrations + costs.registrations_warm_up > 0;
+            if *executed != Executed::default() || registered {
+                collected.active.insert(rank);
+            }
+        }
+        Some(end)
+    }
+
+    pub(super) fn complete(&self, machine: &Machine, at: StateId, state: &State) {
+        let Some(end) = self.end(machine, state) else { return };
+        let mut collected = self.locked();
+        let next = u32::try_from(collected.ends.len()).expect("fewer than 2^32 ends");
+        let end = *collected.ends.entry(end).or_insert(next);
+        collected.complete.push((at, end));
+    }
+
+    /// What is to be kept of the runs so far.
+    pub(super) fn kept(&self, machine: &Machine) -> KeptRuns {
+        let contended = self.contended(machine);
+        let Collected { costs, executed, active, .. } = &*self.locked();
+        KeptRuns { costs: *costs, executed: *executed, active: active.clone(), contended }
+    }
+
+    /// The complete runs so far, each with the number of its end.
+    pub(super) fn ended(&self) -> Vec<(StateId, u32)> {
+        self.locked().complete.clone()
+    }
+
+    /// Takes over the runs of a search that was kept, of which each of these states shows an end, and so many states.
+    /// Returns whether they can be those of the program.
+    pub(super) fn take_over(
+        &self,
+        machine: &Machine,
+        KeptRuns { costs, executed, active, contended }: KeptRuns,
+        (complete, states): (Vec<(StateId, u32)>, u64),
+        shown: &BTreeMap<u32, State>,
+    ) -> bool {
+        for (number, state) in shown {
+            let Some(end) = self.end(machine, state) else { return false };
+            self.locked().ends.insert(end, *number);
+        }
+        let mut collected = self.locked();
+        collected.costs.raise_to(&costs);
+        collected.executed.raise_to(&executed);
+        collected.active.extend(active);
+        collected.contended = contended;
+        collected.complete = complete;
+        self.states.store(states, Ordering::Relaxed);
+        collected.ends.len() == shown.len()
+    }
+
+    /// The objects that turned out to be contended, in words.
+    fn contended(&self, machine: &Machine) -> BTreeSet<String> {
+        let met = machine.config.contended.iter().filter(|object| machine.has_met(**object));
+        let mut contended: BTreeSet<String> = met.map(|object| object_name(machine, *object)).collect();
+        contended.extend(self.locked().contended.iter().cloned());
+        contended
+    }
+
+    /// What was found on a walk over a model, with the shortest ways to it.
+    pub(super) fn exploration<M>(&self, machine: &Machine, model: &M, graph: &StateGraph) -> Exploration
+    where
+        M: Model,
+        M::State: ExploredState,
+    {
+        let (ends, complete) = {
+            let mut collected = self.locked();
+            (std::mem::take(&mut collected.ends), std::mem::take(&mut collected.complete))
+        };
+        let mut by_number: Vec<&RunEnd> = ends.keys().collect();
+        ends.iter().for_each(|(end, number)| by_number[*number as usize] = end);
+        let executions = complete.len() as u64;
+        let complete: FxHashMap<StateId, u32> = complete.into_iter().collect();
+        let order = graph.nearest_first();
+        let mut first = FirstRuns::default();
+        for state in &order.states {
+            if let Some(end) = complete.get(state) {
+                first.add(by_number[*end as usize], order.depth(*state) as usize, state);
+            }
+        }
+        drop(complete);
+        let steps = machine.steps_total();
+        let shown = first.outcomes.values().chain(first.broken.values().map(|(_, _, run)| run));
+        // No choices lead to the state that a run starts with.
+        let shown: BTreeSet<StateId> = shown.copied().filter(|state| order.depth(*state) > 0).collect();
+        let mut choices: FxHashMap<StateId, Vec<Choice>> = FxHashMap::default();
+        graph.along_shortest_paths(model, &order, &shown, |id, state| {
+            choices.insert(id, state.as_ref().choices());
+        });
+        let choices = |run: &StateId| choices.get(run).cloned().unwrap_or_default();
+        self.found(
+            machine,
+            &first,
+            SearchCounts {
+                executions,
+                steps,
+                fingerprint: graph.fingerprint,
+                kept_bytes: graph.kept_bytes(),
+            },
+            choices,
+        )
+    }
+
+    pub(super) fn found<R>(
+        &self,
+        machine: &Machine,
+        first: &FirstRuns<R>,
+        SearchCounts { executions, steps, fingerprint, kept_bytes }: SearchCounts,
+        choices: impl Fn(&R) -> Vec<Choice>,
+    ) -> Exploration {
+        let contended = self.contended(machine);
+        let collected = self.locked();
+        let word = |token: Token| machine.name(token).to_string();
+        // Of interchangeable ranks, each does in some run what one does in this.
+        let all_alike =
+            machine.source.symmetry() == Symmetry::Interchangeable && !collected.active.is_empty();
+        let idle = |rank: &Rank| !all_alike && !collected.active.contains(rank);
+        let idle_ranks = (0..machine.config.ranks).map(Rank).filter(idle).collect();
+        let witness = |run: &R, past: u64| Witness { choices: choices(run), past };
+        let outcomes = first.outcomes.iter().map(|(outcome, run)| (outcome.clone(), witness(run, 0)));
+        let broken = first.broken.iter().map(|(rule, (_, past, run))| (*rule, witness(run, *past)));
+        Exploration {
+            outcomes: outcomes.collect(),
+            broken: broken.collect(),
+            states: self.states.load(Ordering::Relaxed),
+            fingerprint,
+            executions,
+            steps,
+            kept_bytes,
+            contended,
+            decisions: None,
+            bound: collected.bound.clone(),
+            reached: machine.reached().into_iter().map(word).collect(),
+            costs: collected.costs,
+            executed: collected.executed,
+            idle_ranks,
+            another_order: first.another_order.clone().map(|(_, told)| told),
+            measured: machine.measured().into_iter().map(|(name, value)| (word(name), value)).collect(),
+            config: Config { remembered: None, ..machine.config.clone() },
+        }
+    }
+}
+
+fn object_name(machine: &Machine, object: rankcheck_model::Object) -> String {
+    use rankcheck_model::ObjectKind as Kind;
+    let named = |noun: &str| match object.id {
+        ObjectId::All => noun.to_owned(),
+        ObjectId::Named(name) => format!("{noun} {}", machine.name(name)),
+        ObjectId::Comm(comm) => format!("{noun} {}", machine.about(About::Comm(comm))),
+    };
+    match object.kind {
+        Kind::StoreKey => named("key"),
+        Kind::Flag => named("flag"),
+        Kind::Stream if object.id == ObjectId::All => "the device".to_owned(),
+        Kind::Stream => named("stream"),
+        Kind::Event => named("event"),
+        Kind::Mutex => named("mutex"),
+        Kind::Pool => named("pool"),
+        Kind::Map => named("map"),
+        Kind::List => named("list"),
+        Kind::Hosts => "host barriers".to_owned(),
+        Kind::Init => named("init of"),
+        Kind::Comm => named("communicator"),
+        Kind::Memory => named("memory"),
+        Kind::Addresses => "addresses".to_owned(),
+        Kind::Graph => named("graph"),
+        Kind::Capture => "captures".to_owned(),
+    }
+}
