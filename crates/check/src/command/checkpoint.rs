@@ -181,7 +181,7 @@ impl CheckpointFile {
             // It is in nobody's way but as a file that is there.
             let _ = fs::remove_file(&self.path);
         } else if self.path.exists() {
-            output::note(&format!(
+            output::note(format_args!(
                 "{} has what searches found so far: with it the same command goes on from there",
                 self.path.display()
             ));
@@ -223,7 +223,10 @@ impl SearchKeeper for CheckpointFile {
         let sections = self.sections().ok()?;
         let section = sections.iter().find(|section| section.head.words == of.words)?;
         if section.head.digest != hexadecimal(of) {
-            output::note(&format!("{} was another text when it was kept: its search begins anew", of.words));
+            output::note(format_args!(
+                "{} was another text when it was kept: its search begins anew",
+                of.words
+            ));
             return None;
         }
         Some(Box::new(BufReader::new(self.section(section).ok()?)))
@@ -231,7 +234,7 @@ impl SearchKeeper for CheckpointFile {
 
     fn goes_on(&self, which: &SearchName, from: Option<u64>) {
         let path = self.path.display();
-        output::note(&match from {
+        output::note(match from {
             Some(states) => format!("{} goes on from {states} states in {path}", which.words),
             None => format!("what {path} has of {} is damaged: its search begins anew", which.words),
         });
@@ -240,7 +243,7 @@ impl SearchKeeper for CheckpointFile {
     fn keep(&self, which: &SearchName, search: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>) {
         if let Err(error) = self.write(which, search) {
             let path = self.path.clone();
-            output::note(&CheckpointError::Unwritable { path, error }.to_string());
+            output::note(CheckpointError::Unwritable { path, error });
         }
     }
 }
