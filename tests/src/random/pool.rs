@@ -13,7 +13,9 @@ drawn! {
     pub(super) enum Fragment {
         5 => Alloc { rank: Who, by: By, tie: PoolTie, then: AfterAlloc },
         /// A block that one thread takes and frees, and one that another takes.
-        6 => AllocBeside { rank: Who, tie: PoolTie, then: AfterAlloc },
+        6 => AllocBeside { rank: Who, tie: PoolTie, on: On, then: AfterAlloc },
+        /// What a thread is left of a pool's past, beside a thread that takes a block of it.
+        2 => HavocBeside { rank: Who, tie: PoolTie },
         /// Two threads take blocks and write them.
         6 => BlocksOfTwo { rank: Who, one: Block, two: Block },
     }
@@ -54,13 +56,19 @@ impl Fragment {
         match self {
             Self::Alloc { rank, by, tie, then } => {
                 let at = b.at(rank, by);
-                alloc(b, at, tie, then);
+                alloc(b, at, (tie, On::Default), then);
             }
-            Self::AllocBeside { rank, tie, then } => {
+            Self::AllocBeside { rank, tie, on, then } => {
                 let rank = b.rank(rank);
                 let second = b.second(rank);
-                alloc(b, first(rank), tie, AfterAlloc::FreeAndAskWhetherItGrew);
-                alloc(b, second, tie, then);
+                alloc(b, first(rank), (tie, On::Default), AfterAlloc::FreeAndAskWhetherItGrew);
+                alloc(b, second, (tie, on), then);
+            }
+            Self::HavocBeside { rank, tie } => {
+                let rank = b.rank(rank);
+                let second = b.second(rank);
+                alloc(b, first(rank), (tie, On::Default), AfterAlloc::AskWhetherItGrew);
+                havoc(b, second);
             }
             Self::BlocksOfTwo { rank, one, two } => {
                 let rank = b.rank(rank);
@@ -87,7 +95,12 @@ fn block(b: &mut Builder, at: At, kernel: &str, block: Block) {
     }
 }
 
-fn alloc(b: &mut Builder, at: At, tie: PoolTie, then: AfterAlloc) {
+fn havoc(b: &mut Builder, at: At) {
+    let (pool, sizes_bytes) = (b.name("pool"), [2 * MIB].into());
+    b.push(at, Op::Pool(PoolOp::Havoc { pool, max: 1, sizes_bytes }));
+}
+
+fn alloc(b: &mut Builder, at: At, (tie, on): (PoolTie, On), then: AfterAlloc) {
     let (pool, classes, memory) = (b.name("pool"), SizeClasses::Exact, MemoryKind::Nccl);
     let tie = match tie {
         PoolTie::Address => TieBreak::Address,
@@ -95,9 +108,9 @@ fn alloc(b: &mut Builder, at: At, tie: PoolTie, then: AfterAlloc) {
     };
     b.push(at, Op::Pool(PoolOp::Declare { pool, classes, tie, memory }));
     let name = b.fresh("p");
-    let x = take(b, at, name, On::Default);
+    let x = take(b, at, name, on);
     match then {
-        AfterAlloc::Write => b.writes(at, "fill", &x, "default"),
+        AfterAlloc::Write => b.writes(at, "fill", &x, on.name()),
         AfterAlloc::AskWhetherItGrew => b.exit_if(at, Question::Grew(x), "grew"),
         AfterAlloc::FreeAndAskWhetherItGrew => {
             b.free(at, &x);
@@ -110,15 +123,14 @@ fn alloc(b: &mut Builder, at: At, tie: PoolTie, then: AfterAlloc) {
         }
         AfterAlloc::FreeAfterEvent => {
             let event = b.name("freed");
-            b.record(at, event, "default");
+            b.record(at, event, on.name());
             b.push(at, Op::Memory(MemoryOp::Free { buffer: x, after: Some(event) }));
-            let next = take(b, at, name, On::Default);
+            let next = take(b, at, name, on);
             b.exit_if(at, Question::Grew(next), "grew");
         }
         AfterAlloc::Havoc => {
-            let sizes_bytes = [2 * MIB].into();
-            b.push(at, Op::Pool(PoolOp::Havoc { pool, max: 1, sizes_bytes }));
-            let next = take(b, at, name, On::Default);
+            havoc(b, at);
+            let next = take(b, at, name, on);
             b.exit_if(at, Question::Grew(next), "grew");
         }
     }

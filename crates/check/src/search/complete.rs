@@ -39,6 +39,8 @@ struct Collected {
     costs: Costs,
     executed: Executed,
     active: BTreeSet<Rank>,
+    /// All rules that some run breaks.
+    broken: BTreeSet<Rule>,
     /// Objects that turned out to be contended before the search was kept, in words.
     contended: BTreeSet<String>,
     bound: Option<BoundHit>,
@@ -162,6 +164,11 @@ impl CompleteRuns {
         self.cut.store(true, Ordering::Relaxed);
     }
 
+    /// Whether some run breaks a rule.
+    pub(super) fn breaks(&self, rule: Rule) -> bool {
+        self.locked().broken.contains(&rule)
+    }
+
     /// Whether no bound has cut the search.
     pub(super) fn is_whole(&self) -> bool {
         self.locked().bound.is_none()
@@ -236,6 +243,7 @@ impl CompleteRuns {
         let outcome = machine.outcome(&state);
         let end = RunEnd { outcome, broken, another_order: machine.operands_in_another_order(&state) };
         let mut collected = self.locked();
+        collected.broken.extend(end.broken.keys());
         for rank in (0..machine.config.ranks).map(Rank) {
             let costs = state.rank(rank).costs();
             collected.costs.raise_to(costs);

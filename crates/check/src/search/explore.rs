@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use rankcheck_model::id::fingerprint;
-use rankcheck_model::machine::{Costs, Executed};
+use rankcheck_model::machine::{ConcurrentCalls, Costs, Executed};
 use rankcheck_model::{
-    Choice, Config, Interruption, Loc, Machine, Mode, Nondet, Outcome, Rank, Rule, Source, SourceError,
-    State, Symmetry,
+    Choice, Config, Interruption, Loc, Machine, Mode, Nondet, Object, ObjectKind, Outcome, Rank, Rule,
+    Source, SourceError, State, Symmetry,
 };
 use stateright::{Checker, Model, Property};
 
@@ -166,6 +166,9 @@ impl Restriction {
 
 /// Who looks at states, one after the other.
 type SeenBy = Box<dyn Fn(&Settled) + Send + Sync>;
+
+/// In so many states at most, every order of concurrent calls is tried for what is contended behind them.
+const EVERY_ORDER_STATES: u64 = 10_000;
 
 /// So many choices are taken in a row at most where each is the only one.
 const IN_A_ROW: u32 = 64;
@@ -555,6 +558,8 @@ pub(super) struct RepeatedWalk {
     pub(super) runs: Arc<CompleteRuns>,
     /// What one run decides, once a scout has made one.
     decisions: Option<RunDecisions>,
+    /// Whether every order of concurrent calls was tried for what is contended behind them.
+    tried_every_order: bool,
 }
 
 impl RepeatedWalk {
@@ -562,7 +567,7 @@ impl RepeatedWalk {
         let started = Instant::now();
         let config = Config { steps_at_most: bounds.steps, ..config };
         let runs = Arc::new(CompleteRuns::new(bounds.clone(), started));
-        Self { config, bounds: bounds.clone(), started, runs, decisions: None }
+        Self { config, bounds: bounds.clone(), started, runs, decisions: None, tried_every_order: false }
     }
 
     /// Histories are told apart, however many states there are.
@@ -621,6 +626,29 @@ impl RepeatedWalk {
         Arc::new(Machine::new(Arc::clone(source), self.config.clone()))
     }
 
+    /// What is found to be contended in other orders of calls that nothing orders, and is not known to be.
+    ///
+    /// One order of such calls stands for all, but a thread whose call comes first in it may leave another one waiting for
+    /// ever. What that one does behind its call may be what a run depends on in which nothing is wrong with the calls.
+    fn contended_in_every_order(&mut self, machine: &Machine) -> Result<BTreeSet<Object>, SourceError> {
+        let Config { mode, concurrent_calls, .. } = self.config;
+        let one_order = mode == Mode::Reduced && concurrent_calls == ConcurrentCalls::InOneOrder;
+        if self.tried_every_order || !one_order || !self.runs.breaks(Rule::Comm4) {
+            return Ok(BTreeSet::new());
+        }
+        self.tried_every_order = true;
+        let bounds = Bounds { states: EVERY_ORDER_STATES, merge_from: u64::MAX, ..self.bounds.clone() };
+        let config = Config {
+            concurrent_calls: ConcurrentCalls::InEveryOrder,
+            remembered: None,
+            ..self.config.clone()
+        };
+        let contended = explore_alone(&machine.source, config, &bounds)?.config.contended;
+        // That calls contend for their communicator is COMM-4 itself.
+        let more = contended.into_iter().filter(|object| object.kind != ObjectKind::Comm);
+        Ok(more.filter(|object| !self.config.contended.contains(object)).collect())
+    }
+
     /// Whether nothing was found on a walk that another one has to start with.
     pub(super) fn is_over(&mut self, machine: &Machine, misnumbered: bool) -> Result<bool, SourceError> {
         match machine.interruption() {
@@ -637,7 +665,13 @@ impl RepeatedWalk {
                 self.config.remembered = Some(Arc::new(machine.learned()));
                 self.config.scouts = false;
             }
-            None => return Ok(true),
+            None => {
+                let more = self.contended_in_every_order(machine)?;
+                if more.is_empty() {
+                    return Ok(true);
+                }
+                self.config.contended.extend(more);
+            }
             Some(Interruption::Source(error)) => return Err(error),
             Some(Interruption::Steps(steps)) => {
                 self.runs.cut(BoundHit::Steps(steps));

@@ -28,7 +28,7 @@ use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::noun::collective::Launch;
 use crate::noun::p2p::Transfers;
-use crate::noun::stream::{Queued, Work};
+use crate::noun::stream::{Queued, Work, forget_block};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::platform::RegistrationInCapture;
 use crate::rank::Rank;
@@ -293,8 +293,9 @@ impl Machine {
                 objects.push((Object::named(ObjectKind::Stream, *stream), Access::Write));
                 objects.push((Object::DEVICE, Access::Read));
                 for node in graph.iter().flat_map(|graph| graph.nodes.iter()) {
-                    if let Work::Collective(launch) = &node.work {
-                        objects.push((Object::comm(launch.comm), Access::Write));
+                    // It takes the next place in the launch order, which no call of NCCL does here.
+                    if let Some((comm, _)) = node.work.sequence() {
+                        objects.push((Object::comm(comm), Access::Write));
                     }
                     let buffers = match &node.work {
                         Work::Fresh(buffer) => vec![&**buffer],
@@ -614,8 +615,13 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         }
-        let graph = Graphs::of(self.me()).rows[at].1.clone();
-        self.judge_replay((name, &graph), op);
+        let mut graph = Graphs::of(self.me()).rows[at].1.clone();
+        let freed = self.judge_replay((name, &graph), op);
+        if !freed.is_empty() {
+            // No free waits for a use that was launched after it, whichever of the two a stream comes to first.
+            let nodes = Arc::make_mut(&mut graph.nodes);
+            nodes.iter_mut().for_each(|node| node.work.forget_blocks(&freed));
+        }
         let issue = self.this().clock().clone();
         let replay = op;
         let enqueue = |state: &mut State, stream: Token, work: Work, op: OpRef| {
@@ -657,7 +663,9 @@ impl Cx<'_> {
                     let issued = known.map(|(_, issued)| Arc::clone(issued)).unwrap_or_else(|| {
                         let (sequence, issue) = self.me_mut().next_launch(captured.comm);
                         let streams = captured.streams.iter().map(|of| runs_on(*of)).collect();
-                        let issued = Transfers { sequence, issue, streams, ..Transfers::clone(captured) };
+                        let mut issued = Transfers { sequence, issue, streams, ..Transfers::clone(captured) };
+                        let halves = issued.transfers.iter_mut();
+                        halves.for_each(|half| forget_block(&mut half.buffer, &freed));
                         self.count_transfers(&issued);
                         launches.push((captured, Arc::new(issued)));
                         Arc::clone(&launches[launches.len() - 1].1)
@@ -685,40 +693,47 @@ impl Cx<'_> {
         self.done(&[]);
     }
 
-    /// Judges whether what a graph captured is still there.
-    fn judge_replay(&mut self, (name, graph): (Token, &Graph), op: OpRef) {
+    /// Judges whether what a graph captured is still there. Returns the blocks that were freed.
+    fn judge_replay(&mut self, (name, graph): (Token, &Graph), op: OpRef) -> BTreeSet<BlockId> {
+        let mut freed = BTreeSet::new();
         // A block's first contents say less than what uses it.
         let fresh = |node: &&GraphNode| matches!(node.work, Work::Fresh(_));
         let uses = graph.nodes.iter().filter(|node| !fresh(node));
         for node in uses.chain(graph.nodes.iter().filter(fresh)) {
             for buffer in node.work.buffers() {
-                self.judge_captured((name, graph, buffer), [op, node.op]);
+                freed.extend(self.judge_captured((name, graph, buffer), [op, node.op]));
             }
             if let Work::Collective(launch) = &node.work {
                 self.judge_captured_windows((name, launch), op);
             }
         }
+        freed
     }
 
-    fn judge_captured(&mut self, (name, graph, buffer): (Token, &Graph, &Buffer), ops: [OpRef; 2]) {
+    /// Judges whether some memory that a graph captured is still there. Returns the block in it that was freed.
+    fn judge_captured(
+        &mut self,
+        (name, graph, buffer): (Token, &Graph, &Buffer),
+        ops: [OpRef; 2],
+    ) -> Option<BlockId> {
         let (m, rank) = (self.m, self.rank);
         if buffer.through.is_some() {
             let clock = self.this().clock().clone();
             m.judge_closed(self.state, rank, buffer, ops[0], &clock);
-            return;
+            return None;
         }
         let r = self.me();
         let gone = r.is_gone(buffer.memory);
-        let held = buffer.block.is_none_or(|block| r.is_live(block));
-        if !gone && held {
-            return;
+        let freed = buffer.block.filter(|block| !r.is_live(*block));
+        if !gone && freed.is_none() {
+            return None;
         }
         let reserved = matches!(buffer.memory.owner, Owner::Pool(pool) if graph.pool == Some(pool));
         let new_owner = if gone { None } else { r.new_owner(buffer) };
         let captured =
             |block: &BlockId| Graphs::of(r).rows.iter().any(|(_, graph)| graph.blocks.contains(block));
         if !gone && reserved && new_owner.as_ref().is_none_or(captured) {
-            return;
+            return None;
         }
         let past = self.here().past();
         m.find(self.state, Rule::Graph2, About::Memory(rank, buffer.memory), &ops, past, || {
@@ -745,6 +760,7 @@ impl Cx<'_> {
         } else if new_owner.is_some() {
             self.me_mut().spoil();
         }
+        freed
     }
 
     fn judge_captured_windows(&mut self, (name, launch): (Token, &Launch), op: OpRef) {

@@ -299,6 +299,10 @@ impl Verb for MemoryOp {
                     && let Owner::Pool(pool) = held.memory.owner
                 {
                     each(Object::named(ObjectKind::Pool, pool), Access::Write);
+                    // It comes back in the order of its block's stream.
+                    if let Some(stream) = here.me().stream_of_block(&held) {
+                        each(Object::named(ObjectKind::Stream, stream), Access::Write);
+                    }
                 }
                 here.memory_of(buffer, Access::Write, each);
                 each(Object::ADDRESSES, Access::Write);

@@ -216,6 +216,10 @@ impl Verb for PoolOp {
                 each(Object::named(ObjectKind::Pool, *pool), Access::Write);
             }
             Self::Alloc { pool, .. } | Self::Trim { pool, .. } | Self::Havoc { pool, .. } => {
+                // A block is new from a point of its stream on.
+                if let Self::Alloc { stream, .. } = self {
+                    each(Object::named(ObjectKind::Stream, *stream), Access::Write);
+                }
                 each(Object::named(ObjectKind::Pool, *pool), Access::Write);
                 each(Object::named(ObjectKind::Memory, *pool), Access::Write);
                 each(Object::ADDRESSES, Access::Write);
@@ -407,6 +411,11 @@ impl RankState {
         self.held_block(buffer).map(|block| block.offset_bytes)
     }
 
+    /// The stream to which the block of a buffer belongs, while the program holds it.
+    pub(crate) fn stream_of_block(&self, buffer: &Buffer) -> Option<Token> {
+        self.held_block(buffer).map(|block| block.stream)
+    }
+
     /// The block of a buffer, while the program holds it.
     fn held_block(&self, buffer: &Buffer) -> Option<&PoolBlock> {
         let Owner::Pool(pool) = buffer.memory.owner else { return None };
@@ -543,8 +552,9 @@ impl Cx<'_> {
                 row.released = clock;
                 self.done(&[]);
             }
-            PoolOp::Alloc { pool, .. } => {
+            PoolOp::Alloc { pool, stream, .. } => {
                 self.access_pool(*pool);
+                self.access(Object::named(ObjectKind::Stream, *stream), Access::Write);
                 self.alloc(verb, plan);
             }
             PoolOp::Trim { pool, release } => {
@@ -712,7 +722,8 @@ impl Cx<'_> {
     /// of that stream, and waits for no other.
     fn give_back_in_order(&mut self, buffer: &Arc<Buffer>) {
         let (m, rank, op) = (self.m, self.rank, self.op);
-        let Some(of) = self.me().held_block(buffer).map(|block| block.stream) else { return };
+        let Some(of) = self.me().stream_of_block(buffer) else { return };
+        self.access(Object::named(ObjectKind::Stream, of), Access::Write);
         // What a graph uses stays reserved while it lives.
         if self.here().records_on(of) {
             if let Some(given) = buffer.block {

@@ -17,7 +17,7 @@ use crate::op::{Show, Verb};
 use std::sync::Arc;
 
 pub(crate) use self::table::{Stream, StreamQueues};
-pub(crate) use self::work::{Kernel, Queued, Work};
+pub(crate) use self::work::{Kernel, Queued, Work, forget_block};
 use crate::clock::Clock;
 use crate::history::{Lane, Moment};
 use crate::host::value::{Buffer, Owner, Value};

@@ -1,10 +1,11 @@
 //! What waits on a stream: the sum of what nouns launch.
 //! Not here: the streams ([`super::table`]).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::clock::Clock;
-use crate::host::value::Buffer;
+use crate::host::value::{BlockId, Buffer};
 use crate::id::Token;
 use crate::identity::identify_as_hashed;
 use crate::judge::finding::OpRef;
@@ -81,6 +82,40 @@ impl Work {
                 Vec::new()
             }
         }
+    }
+
+    /// What it reads or writes lies where blocks were, and is no use of them, if they are among these. Transfers stand in
+    /// several streams as one launch, which forgets them itself.
+    pub(crate) fn forget_blocks(&mut self, freed: &BTreeSet<BlockId>) {
+        match self {
+            Self::Kernel(kernel) => {
+                let Kernel { name: _, reads, writes } = Arc::make_mut(kernel);
+                reads.iter_mut().chain(writes).for_each(|buffer| forget_block(buffer, freed));
+            }
+            Self::Copy { to, from } => {
+                forget_block(to, freed);
+                forget_block(from, freed);
+            }
+            Self::Expect(expectation) => forget_block(&mut Arc::make_mut(expectation).buffer, freed),
+            Self::Collective(launch) => {
+                let launch = Arc::make_mut(launch);
+                forget_block(&mut launch.send, freed);
+                forget_block(&mut launch.recv, freed);
+            }
+            Self::Transfers(_)
+            | Self::Flag(..)
+            | Self::Record(..)
+            | Self::Wait(..)
+            | Self::Fresh(_)
+            | Self::GiveBack(_) => {}
+        }
+    }
+}
+
+/// A buffer is no use of its block if that is among these.
+pub(crate) fn forget_block(buffer: &mut Arc<Buffer>, freed: &BTreeSet<BlockId>) {
+    if buffer.block.is_some_and(|block| freed.contains(&block)) {
+        Arc::make_mut(buffer).block = None;
     }
 }
 
