@@ -252,20 +252,18 @@ impl Closing<'_> {
             match object.kind {
                 _ if self.m.config.declared_own.contains(&object.kind) => own = true,
                 ObjectKind::StoreKey | ObjectKind::Flag => clashing.push(Clashing::with(object, access)),
-                ObjectKind::Mutex
+                ObjectKind::Stream
+                | ObjectKind::Event
+                | ObjectKind::Mutex
                 | ObjectKind::Pool
                 | ObjectKind::Map
                 | ObjectKind::List
-                | ObjectKind::Event => own = true,
-                // What other ranks may reach, or wait at.
-                ObjectKind::Stream
-                | ObjectKind::Comm
                 | ObjectKind::Addresses
                 | ObjectKind::Memory
-                | ObjectKind::Hosts
-                | ObjectKind::Init
                 | ObjectKind::Graph
-                | ObjectKind::Capture => unbounded = true,
+                | ObjectKind::Capture => own = true,
+                // A call that meets other ranks ends what they may still do with the communicator.
+                ObjectKind::Comm | ObjectKind::Hosts | ObjectKind::Init => unbounded = true,
             }
         });
         if unbounded {
