@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use crate::host::value::{CommId, MappingId, MemoryId, Owner, Value};
 pub use crate::judge::deadlock::{Awaited, Standing};
@@ -39,7 +39,7 @@ use crate::program::{Answer, Block, Loc, Source, SourceError};
 use crate::rank::{LocId, Rank, Thread};
 use crate::remembered::{Forgotten, RememberedPast};
 use crate::snapshot::MemoryNotes;
-use crate::term::Terms;
+use crate::term::{Content, Terms};
 
 /// Whether operations on uncontended objects run at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -267,6 +267,9 @@ pub struct Machine {
     pub(crate) log: Mutex<Vec<Logged>>,
     pub(crate) notes: Mutex<Notes>,
     pub(crate) memory_notes: Mutex<MemoryNotes>,
+    /// What outcomes tell of contents, and in other words: runs share them.
+    pub(crate) told_contents: Mutex<FxHashMap<Content, HeldContent>>,
+    pub(crate) told_words: Mutex<FxHashSet<Arc<str>>>,
     pub(crate) steps: AtomicU64,
     /// A clock that knows nothing; shared, because it is as wide as the job.
     pub(crate) nothing: Clock,
@@ -341,6 +344,8 @@ impl Machine {
             log: Mutex::default(),
             notes: Mutex::default(),
             memory_notes: Mutex::default(),
+            told_contents: Mutex::default(),
+            told_words: Mutex::default(),
             steps: AtomicU64::new(0),
             nothing,
         }

@@ -22,7 +22,7 @@ use super::memory;
 /// How a complete run ended.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RunEnd {
-    outcome: Outcome,
+    outcome: Arc<Outcome>,
     /// The rules that are broken, each with the smallest causal past of a finding.
     broken: BTreeMap<Rule, u64>,
     /// Where two ranks use the same buffers in another order, in words.
@@ -60,7 +60,7 @@ pub(super) struct KeptRuns {
 /// The first complete run of each kind, fewest choices first.
 #[derive(Debug)]
 pub(super) struct FirstRuns<R> {
-    outcomes: BTreeMap<Outcome, R>,
+    outcomes: BTreeMap<Arc<Outcome>, R>,
     /// By rule: after how many choices, with how large a causal past, and which run.
     broken: BTreeMap<Rule, (usize, u64, R)>,
     /// After how many choices, and in words.
@@ -82,7 +82,7 @@ impl<R: Clone> FirstRuns<R> {
             self.another_order = Some((choices, told.clone()));
         }
         if !self.outcomes.contains_key(&end.outcome) {
-            self.outcomes.insert(end.outcome.clone(), run.clone());
+            self.outcomes.insert(Arc::clone(&end.outcome), run.clone());
         }
         for (rule, past) in &end.broken {
             let best = self.broken.get(rule);
@@ -240,7 +240,7 @@ impl CompleteRuns {
             let past = broken.entry(*rule).or_insert(finding.past);
             *past = finding.past.min(*past);
         }
-        let outcome = machine.outcome(&state);
+        let outcome = Arc::new(machine.outcome(&state));
         let end = RunEnd { outcome, broken, another_order: machine.operands_in_another_order(&state) };
         let mut collected = self.locked();
         collected.broken.extend(end.broken.keys());
@@ -329,7 +329,9 @@ impl CompleteRuns {
                 first.add(by_number[*end as usize], order.depth(*state) as usize, state);
             }
         }
-        drop(complete);
+        // What was not the first of its kind is no longer kept.
+        drop((complete, by_number));
+        drop(ends);
         let steps = machine.steps_total();
         let shown = first.outcomes.values().chain(first.broken.values().map(|(_, _, run)| run));
         // No choices lead to the state that a run starts with.
@@ -341,7 +343,7 @@ impl CompleteRuns {
         let choices = |run: &StateId| choices.get(run).cloned().unwrap_or_default();
         self.found(
             machine,
-            &first,
+            first,
             SearchCounts {
                 executions,
                 steps,
@@ -355,7 +357,7 @@ impl CompleteRuns {
     pub(super) fn found<R>(
         &self,
         machine: &Machine,
-        first: &FirstRuns<R>,
+        first: FirstRuns<R>,
         SearchCounts { executions, steps, fingerprint, kept_bytes }: SearchCounts,
         choices: impl Fn(&R) -> Vec<Choice>,
     ) -> Exploration {
@@ -368,7 +370,8 @@ impl CompleteRuns {
         let idle = |rank: &Rank| !all_alike && !collected.active.contains(rank);
         let idle_ranks = (0..machine.config.ranks).map(Rank).filter(idle).collect();
         let witness = |run: &R, past: u64| Witness { choices: choices(run), past };
-        let outcomes = first.outcomes.iter().map(|(outcome, run)| (outcome.clone(), witness(run, 0)));
+        let told = |(outcome, run)| (Arc::unwrap_or_clone(outcome), witness(&run, 0));
+        let outcomes = first.outcomes.into_iter().map(told);
         let broken = first.broken.iter().map(|(rule, (_, past, run))| (*rule, witness(run, *past)));
         Exploration {
             outcomes: outcomes.collect(),
@@ -385,7 +388,7 @@ impl CompleteRuns {
             costs: collected.costs,
             executed: collected.executed,
             idle_ranks,
-            another_order: first.another_order.clone().map(|(_, told)| told),
+            another_order: first.another_order.map(|(_, told)| told),
             measured: machine.measured().into_iter().map(|(name, value)| (word(name), value)).collect(),
             config: Config { remembered: None, ..machine.config.clone() },
         }

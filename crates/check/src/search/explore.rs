@@ -542,8 +542,8 @@ pub fn breadth_first(
         }));
         drop(reduced.checker().threads(1).spawn_bfs().join());
         if walk.is_over(&machine, Reduced::is_misnumbered(&machine, &renumbered))? {
-            let (first, counted) = &*locked(&first);
-            let counted = SearchCounts { steps: machine.steps_total(), ..*counted };
+            let (first, counted) = std::mem::take(&mut *locked(&first));
+            let counted = SearchCounts { steps: machine.steps_total(), ..counted };
             return Ok(walk.runs.found(&machine, first, counted, Vec::clone));
         }
     }

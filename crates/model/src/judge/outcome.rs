@@ -8,8 +8,6 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
-
 use crate::judge::finding::{About, Finding, FindingKey, Rule};
 use crate::judge::ledger::CallError;
 use crate::machine::{Launcher, Machine, Owner, locked};
@@ -118,7 +116,7 @@ pub struct HeldContent {
     /// In words, as deep as contents are printed.
     pub text: Arc<str>,
     /// What tells contents apart whose words are the same.
-    shape: Vec<u64>,
+    shape: Arc<[u64]>,
 }
 
 impl std::fmt::Display for HeldContent {
@@ -240,7 +238,8 @@ impl Machine {
     /// The outcome of a finished state.
     #[must_use]
     pub fn outcome(&self, state: &State) -> Outcome {
-        let findings = state.findings.keys().map(|key| (key.rule, self.about(key.about).into())).collect();
+        let findings =
+            state.findings.keys().map(|key| (key.rule, self.worded(self.about(key.about)))).collect();
         if state.undefined.is_some() {
             return Outcome::undefined(findings, self.config.ranks as usize);
         }
@@ -310,7 +309,7 @@ impl Machine {
             };
             (waits, format!("{what} on stream {}", self.name(*name)))
         });
-        let gpu = gpu.min().map(|(_, words)| RankOutcome::GpuHang(words.into()));
+        let gpu = gpu.min().map(|(_, words)| RankOutcome::GpuHang(self.worded(words)));
         for (at, thread) in r.threads().iter().enumerate() {
             if !thread.running() || thread.cut() {
                 continue;
@@ -327,24 +326,35 @@ impl Machine {
                 self.tell_vote(op.loc);
             }
             let thread = u32::try_from(at).expect("few threads");
-            return Some(RankOutcome::HostHang(self.here(state, rank, thread).verb_name().into()));
+            return Some(RankOutcome::HostHang(self.worded(self.here(state, rank, thread).verb_name())));
         }
         gpu
     }
 
+    /// Words that many runs tell alike, kept once.
+    fn worded(&self, words: String) -> Arc<str> {
+        let mut told = locked(&self.told_words);
+        if let Some(known) = told.get(&*words) {
+            return Arc::clone(known);
+        }
+        let words: Arc<str> = words.into();
+        told.insert(Arc::clone(&words));
+        words
+    }
+
     fn data(&self, state: &State) -> Data {
         let mut known: Vec<(Rank, Arc<str>, HeldContent)> = Vec::new();
-        // After a right collective every rank holds the same term: one text for all.
-        let mut texts: FxHashMap<Content, HeldContent> = FxHashMap::default();
+        // After a right collective every rank holds the same term, and so do most runs: one text for all.
+        let mut told = locked(&self.told_contents);
         for rank in (0..self.config.ranks).map(Rank) {
             for (_, _, buffer) in Self::held_buffers(state, rank) {
                 let content = self.read(state, rank, &crate::noun::memory::ByteRange::of(buffer));
                 self.look_at(&content);
                 let initial = locked(&self.terms).intern(TermNode::Initial(rank, buffer.name));
                 if content != Content::Whole(initial) {
-                    let text = texts.entry(content).or_insert_with_key(|content| HeldContent {
+                    let text = told.entry(content).or_insert_with_key(|content| HeldContent {
                         text: self.show(content).into(),
-                        shape: locked(&self.terms).shape_of(content),
+                        shape: locked(&self.terms).shape_of(content).into(),
                     });
                     known.push((rank, self.name(buffer.name), text.clone()));
                 }
