@@ -102,7 +102,8 @@ walk!(struct Ledger {
     // What is told of it stands in `errors`.
     failed: explains moved,
     costs: hashed fixed,
-    executed: derived fixed,
+    // A kernel that a capture of another thread records is not executed, wherever the threads stand.
+    executed: hashed fixed,
     corrupt: hashed fixed,
 });
 
