@@ -13,7 +13,7 @@ drawn! {
     pub(super) enum Fragment {
         5 => Alloc { rank: Who, by: By, tie: PoolTie, then: AfterAlloc },
         /// A block that one thread takes and frees, and one that another takes.
-        6 => AllocBeside { rank: Who, tie: PoolTie, on: On, then: AfterAlloc },
+        6 => AllocBeside { rank: Who, tie: PoolTie, then: AfterAlloc },
         /// What a thread is left of a pool's past, beside a thread that takes a block of it.
         2 => HavocBeside { rank: Who, tie: PoolTie },
         /// Two threads take blocks and write them.
@@ -56,18 +56,18 @@ impl Fragment {
         match self {
             Self::Alloc { rank, by, tie, then } => {
                 let at = b.at(rank, by);
-                alloc(b, at, (tie, On::Default), then);
+                alloc(b, at, tie, then);
             }
-            Self::AllocBeside { rank, tie, on, then } => {
+            Self::AllocBeside { rank, tie, then } => {
                 let rank = b.rank(rank);
                 let second = b.second(rank);
-                alloc(b, first(rank), (tie, On::Default), AfterAlloc::FreeAndAskWhetherItGrew);
-                alloc(b, second, (tie, on), then);
+                alloc(b, first(rank), tie, AfterAlloc::FreeAndAskWhetherItGrew);
+                alloc(b, second, tie, then);
             }
             Self::HavocBeside { rank, tie } => {
                 let rank = b.rank(rank);
                 let second = b.second(rank);
-                alloc(b, first(rank), (tie, On::Default), AfterAlloc::AskWhetherItGrew);
+                alloc(b, first(rank), tie, AfterAlloc::AskWhetherItGrew);
                 havoc(b, second);
             }
             Self::BlocksOfTwo { rank, one, two } => {
@@ -100,7 +100,7 @@ fn havoc(b: &mut Builder, at: At) {
     b.push(at, Op::Pool(PoolOp::Havoc { pool, max: 1, sizes_bytes }));
 }
 
-fn alloc(b: &mut Builder, at: At, (tie, on): (PoolTie, On), then: AfterAlloc) {
+fn alloc(b: &mut Builder, at: At, tie: PoolTie, then: AfterAlloc) {
     let (pool, classes, memory) = (b.name("pool"), SizeClasses::Exact, MemoryKind::Nccl);
     let tie = match tie {
         PoolTie::Address => TieBreak::Address,
@@ -108,9 +108,9 @@ fn alloc(b: &mut Builder, at: At, (tie, on): (PoolTie, On), then: AfterAlloc) {
     };
     b.push(at, Op::Pool(PoolOp::Declare { pool, classes, tie, memory }));
     let name = b.fresh("p");
-    let x = take(b, at, name, on);
+    let x = take(b, at, name, On::Default);
     match then {
-        AfterAlloc::Write => b.writes(at, "fill", &x, on.name()),
+        AfterAlloc::Write => b.writes(at, "fill", &x, "default"),
         AfterAlloc::AskWhetherItGrew => b.exit_if(at, Question::Grew(x), "grew"),
         AfterAlloc::FreeAndAskWhetherItGrew => {
             b.free(at, &x);
@@ -123,14 +123,14 @@ fn alloc(b: &mut Builder, at: At, (tie, on): (PoolTie, On), then: AfterAlloc) {
         }
         AfterAlloc::FreeAfterEvent => {
             let event = b.name("freed");
-            b.record(at, event, on.name());
+            b.record(at, event, "default");
             b.push(at, Op::Memory(MemoryOp::Free { buffer: x, after: Some(event) }));
-            let next = take(b, at, name, on);
+            let next = take(b, at, name, On::Default);
             b.exit_if(at, Question::Grew(next), "grew");
         }
         AfterAlloc::Havoc => {
             havoc(b, at);
-            let next = take(b, at, name, on);
+            let next = take(b, at, name, On::Default);
             b.exit_if(at, Question::Grew(next), "grew");
         }
     }

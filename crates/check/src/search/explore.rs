@@ -637,13 +637,20 @@ impl RepeatedWalk {
             return Ok(BTreeSet::new());
         }
         self.tried_every_order = true;
-        let bounds = Bounds { states: EVERY_ORDER_STATES, merge_from: u64::MAX, ..self.bounds.clone() };
+        // Its own bounds, so that a bound that does not cut what is searched changes nothing of what is found.
+        let Bounds { choices, .. } = Bounds::default();
+        let bounds =
+            Bounds { states: EVERY_ORDER_STATES, choices, merge_from: u64::MAX, ..self.bounds.clone() };
         let config = Config {
             concurrent_calls: ConcurrentCalls::InEveryOrder,
             remembered: None,
             ..self.config.clone()
         };
-        let contended = explore_alone(&machine.source, config, &bounds)?.config.contended;
+        let Exploration { config, bound, .. } = explore_alone(&machine.source, config, &bounds)?;
+        if let Some(bound) = bound.filter(|bound| *bound != BoundHit::States(EVERY_ORDER_STATES)) {
+            self.runs.cut(bound);
+        }
+        let contended = config.contended;
         // That calls contend for their communicator is COMM-4 itself.
         let more = contended.into_iter().filter(|object| object.kind != ObjectKind::Comm);
         Ok(more.filter(|object| !self.config.contended.contains(object)).collect())
