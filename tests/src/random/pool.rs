@@ -14,7 +14,7 @@ drawn! {
         5 => Alloc { rank: Who, by: By, tie: PoolTie, then: AfterAlloc },
         /// A block that one thread takes and frees, and one that another takes.
         6 => AllocBeside { rank: Who, tie: PoolTie, then: AfterAlloc },
-        /// What a thread is left of a pool's past, beside a thread that takes a block of it.
+        /// A past of the pool that nobody knows, beside a thread that takes a block.
         2 => HavocBeside { rank: Who, tie: PoolTie },
         /// Two threads take blocks and write them.
         6 => BlocksOfTwo { rank: Who, one: Block, two: Block },

@@ -262,7 +262,7 @@ impl Closing<'_> {
                 | ObjectKind::Memory
                 | ObjectKind::Graph
                 | ObjectKind::Capture => own = true,
-                // A call that meets other ranks ends what they may still do with the communicator.
+                // Taken for a rank's own, they lose runs: `reduced_and_naive_agree` showed it.
                 ObjectKind::Comm | ObjectKind::Hosts | ObjectKind::Init => unbounded = true,
             }
         });
