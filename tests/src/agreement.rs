@@ -70,11 +70,13 @@ pub fn bounds() -> Bounds {
     Bounds { states: 30_000, merge_from: u64::MAX, ..Bounds::default() }
 }
 
-/// An outcome without the names of what breaks its rules. By which of its calls a deadlock is named depends on how large
-/// their pasts are, which is history: where histories merge, the one that came first names it.
+/// An outcome without the names of what breaks its rules, but for memory. By which of its calls a deadlock is named depends
+/// on how large their pasts are, which is history: where histories merge, the one that came first names it.
 #[must_use]
 pub fn unnamed(outcome: Outcome) -> Outcome {
-    let findings = outcome.findings.iter().map(|(rule, _)| (*rule, "".into())).collect();
+    let about_memory = |rule: Rule| rule.id().starts_with("MEM-");
+    let name = |rule: Rule, name: &Arc<str>| if about_memory(rule) { Arc::clone(name) } else { "".into() };
+    let findings = outcome.findings.iter().map(|(rule, of)| (*rule, name(*rule, of))).collect();
     Outcome { findings, ..outcome }
 }
 

@@ -22,6 +22,7 @@ mod memory;
 mod mutex;
 mod p2p;
 mod pool;
+mod segments;
 mod store;
 mod stream;
 mod window;
@@ -40,17 +41,19 @@ use builder::{Builder, Built, built};
 /// The nouns of which there are fragments. Each is drawn as often as its fragments weigh: 4 is an ordinary one, and
 /// those whose rules few others break weigh three times as much.
 macro_rules! nouns {
-    ($($noun:ident($module:ident),)*) => {
+    (general { $($noun:ident($module:ident),)* } other { $($other:ident($own:ident),)* }) => {
         /// A piece of protocol with something bent.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         enum Fragment {
             $($noun($module::Fragment),)*
+            $($other($own::Fragment),)*
         }
 
         impl Fragment {
             fn build(self, b: &mut Builder) {
                 match self {
                     $(Self::$noun(fragment) => fragment.build(b),)*
+                    $(Self::$other(fragment) => fragment.build(b),)*
                 }
             }
         }
@@ -64,24 +67,30 @@ macro_rules! nouns {
 }
 
 nouns! {
-    Store(store),
-    Flag(flag),
-    Container(container),
-    Mutex(mutex),
-    Stream(stream),
-    Memory(memory),
-    Pool(pool),
-    Comm(comm),
-    Collective(collective),
-    Window(window),
-    Group(group),
-    P2p(p2p),
-    Graph(graph),
-    Barrier(barrier),
-    Exchange(exchange),
-    Ipc(ipc),
-    Answer(answer),
-    Agreement(agreement),
+    general {
+        Store(store),
+        Flag(flag),
+        Container(container),
+        Mutex(mutex),
+        Stream(stream),
+        Memory(memory),
+        Pool(pool),
+        Comm(comm),
+        Collective(collective),
+        Window(window),
+        Group(group),
+        P2p(p2p),
+        Graph(graph),
+        Barrier(barrier),
+        Exchange(exchange),
+        Ipc(ipc),
+        Answer(answer),
+        Agreement(agreement),
+    }
+    // Of families of their own.
+    other {
+        Segments(segments),
+    }
 }
 
 /// The fragments of one noun.
@@ -107,17 +116,20 @@ pub enum Family {
     Answers,
     /// Ranks decide for themselves, and agree then.
     Agreements,
+    /// Pools hand out free segments in the order of their addresses, which may show.
+    Segments,
 }
 
 impl Family {
     /// All of them, in the order of declaration.
-    pub const ALL: [Self; 4] = [Self::General, Self::Mutexes, Self::Answers, Self::Agreements];
+    pub const ALL: [Self; 5] =
+        [Self::General, Self::Mutexes, Self::Answers, Self::Agreements, Self::Segments];
 
     /// The numbers of ranks. What is asked on each of three multiplies.
     fn ranks(self) -> BoxedStrategy<u32> {
         match self {
             Self::General => (2_u32..=3).boxed(),
-            Self::Mutexes | Self::Answers | Self::Agreements => {
+            Self::Mutexes | Self::Answers | Self::Agreements | Self::Segments => {
                 prop_oneof![2 => Just(2), 1 => Just(3)].boxed()
             }
         }
@@ -125,7 +137,7 @@ impl Family {
 
     /// The programs: of 2 or 3 ranks and a few fragments.
     pub fn recipes(self) -> BoxedStrategy<Recipe> {
-        use Fragment::{Agreement, Answer, Barrier, Container, Mutex, Stream};
+        use Fragment::{Agreement, Answer, Barrier, Container, Mutex, Segments, Stream};
         let (fragments, at_most) = match self {
             Self::General => (fragment().boxed(), 4),
             Self::Mutexes => (prop_oneof![6 => of(Mutex), 1 => of(Container), 1 => of(Answer)].boxed(), 2),
@@ -133,6 +145,7 @@ impl Family {
             Self::Agreements => {
                 (prop_oneof![5 => of(Agreement), 2 => of(Answer), 1 => of(Barrier)].boxed(), 4)
             }
+            Self::Segments => (prop_oneof![4 => of(Segments), 1 => of(Answer)].boxed(), 2),
         };
         let parts = (self.ranks(), proptest::collection::vec(fragments, 1..=at_most));
         parts.prop_map(|(ranks, fragments)| Recipe { ranks, fragments }).boxed()

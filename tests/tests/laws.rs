@@ -107,6 +107,17 @@ pub(crate) const AGREEMENTS_ALIKE: Law = Law {
     ..ALIKE
 };
 
+pub(crate) const SEGMENTS: Law =
+    Law { name: "orders_of_segments_agree", family: Family::Segments, seed: 37, percent: 20, ..GENERAL };
+
+pub(crate) const SEGMENTS_ALIKE: Law = Law {
+    name: "orders_of_segments_of_interchangeable_ranks_agree",
+    family: Family::Segments,
+    seed: 38,
+    percent: 10,
+    ..ALIKE
+};
+
 impl Law {
     /// How many programs it compares, where all laws compare so many.
     fn of(&self, programs: usize) -> usize {
@@ -426,6 +437,13 @@ fn answers_agree() {
 fn agreements_agree() {
     AGREEMENTS.holds(20, 10);
     AGREEMENTS_ALIKE.holds(10, 10);
+}
+
+/// Free segments in an order of addresses that nobody knows, and that shows or does not.
+#[test]
+fn orders_of_segments_agree() {
+    SEGMENTS.holds(20, 10);
+    SEGMENTS_ALIKE.holds(10, 10);
 }
 
 /// What a law prints is small: here, what breaks a rule is made smaller as long as it breaks that rule.

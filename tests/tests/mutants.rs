@@ -16,7 +16,7 @@ use rankcheck_tests::random::Recipe;
 use rankcheck_tests::script::Trial;
 
 use crate::laws::{
-    AGREEMENTS, ALIKE, ANSWERS, ANSWERS_ALIKE, GENERAL, Law, MUTEXES, is_the_same, with_joins,
+    AGREEMENTS, ALIKE, ANSWERS, ANSWERS_ALIKE, GENERAL, Law, MUTEXES, SEGMENTS, is_the_same, with_joins,
 };
 
 /// A reduction without one of its conditions.
@@ -140,6 +140,12 @@ fn what_matters_of_answers_is_remembered() {
 #[test]
 fn what_matters_of_agreements_is_remembered() {
     caught_by(&AGREEMENTS, [Forgotten::Answers, Forgotten::Results, Forgotten::Votes].map(forgetting).into());
+}
+
+/// Orders of segments are one only where nobody can tell them apart.
+#[test]
+fn whoever_sees_an_order_of_segments_has_all() {
+    caught_by(&SEGMENTS, vec![needless(Condition::SegmentsUnnamed), forgetting(Forgotten::Numbers)]);
 }
 
 #[test]

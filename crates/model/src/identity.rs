@@ -81,7 +81,7 @@ impl KnownToAll {
         }
     }
 
-    fn includes(&self, actor: Actor, epoch: u32) -> bool {
+    pub(crate) fn includes(&self, actor: Actor, epoch: u32) -> bool {
         self.0.as_ref().is_none_or(|known| known[actor.0 as usize] >= epoch)
     }
 }

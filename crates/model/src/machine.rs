@@ -527,6 +527,10 @@ impl Machine {
         if state.findings.contains_key(&key) {
             return;
         }
+        // The name of a segment has its number.
+        if let About::Memory(_, memory) = about {
+            self.look_at_numbers(memory);
+        }
         let sentence = match self.config.explain {
             Explain::Sentences | Explain::Yes | Explain::Memory => sentence(),
             Explain::No => String::new(),

@@ -5,5 +5,6 @@ pub(crate) mod advance;
 pub(crate) mod condition;
 pub(crate) mod dependence;
 pub(crate) mod persistent;
+pub(crate) mod placing;
 pub(crate) mod poll;
 pub(crate) mod symmetry;

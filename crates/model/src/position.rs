@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use rustc_hash::FxHashMap;
 
-use crate::describe::{Describe, Naming, description, uses};
+use crate::describe::{Describe, NamesOf, Naming, description, uses};
 use crate::id::{ContentHasher, ThreadStart, Token};
 use crate::machine::{Machine, Pending, locked};
 use crate::order::dependence::Object;
@@ -192,6 +192,30 @@ impl ProgramPlace {
         (0..there).filter(keeps).collect()
     }
 
+    /// Whether a result may be used by an operation of the block from one on, or behind it.
+    pub(crate) fn may_use(
+        &self,
+        slot: u32,
+        next: u32,
+        remembered: &RememberedPast,
+        names: &NamesOf<'_>,
+    ) -> bool {
+        let Some(ProducedResult { loc, place: _, answers }) = self.produced.get(slot as usize) else {
+            return true;
+        };
+        let behind = self.age() - answers + 1;
+        if remembered.shared.contains(&self.start) || remembered.keeps_result(*loc, behind) {
+            return true;
+        }
+        let question: Option<&dyn Describe> = match &self.block.terminator {
+            Terminator::Ask(question, _) => Some(question),
+            Terminator::Return | Terminator::Cut => None,
+        };
+        let ops = self.block.ops[next as usize..].iter().map(|statement| &statement.op as &dyn Describe);
+        let used = Slot { start: self.start, index: slot };
+        ops.chain(question).any(|of| uses(of, names).contains(&used))
+    }
+
     fn described(&self, machine: &Machine, of: &dyn Describe, next: u32, remembered: &[u32]) -> String {
         let produced = self.produced_before[next as usize];
         description(of, &RenamedResults { machine, of: self.start, remembered, produced })
@@ -259,7 +283,7 @@ enum EnteredPlace {
 
 impl Machine {
     /// Something that was forgotten matters: the search starts again and remembers it.
-    fn begin_again(&self, what: Forgotten, more: impl FnOnce(&mut RememberedPast)) {
+    pub(crate) fn begin_again(&self, what: Forgotten, more: impl FnOnce(&mut RememberedPast)) {
         if self.config.declared_forgotten.contains(&what) {
             return;
         }
@@ -272,7 +296,7 @@ impl Machine {
     }
 
     /// What is missing among what is remembered; none where histories are told apart.
-    fn forgets(&self, missing: impl FnOnce(&RememberedPast) -> bool) -> bool {
+    pub(crate) fn forgets(&self, missing: impl FnOnce(&RememberedPast) -> bool) -> bool {
         self.config.remembered.as_deref().is_some_and(missing)
     }
 
@@ -548,7 +572,7 @@ impl Machine {
 
     /// Results that a block uses and that are not remembered.
     fn used_in(&self, place: &ProgramPlace, remembered: &RememberedPast) -> RememberedPast {
-        let names = crate::describe::NamesOf::new(&*self.source);
+        let names = NamesOf::new(&*self.source);
         let mut more = RememberedPast::default();
         let question: Option<&Question> = match &place.block.terminator {
             Terminator::Ask(question, _) => Some(question),

@@ -33,11 +33,13 @@ pub enum Forgotten {
     Known,
     /// What threads may still do to keys and flags.
     Follows,
+    /// In which order the segments of a pool were made.
+    Numbers,
 }
 
 impl Forgotten {
     /// All of them, in the order of declaration.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Answers,
         Self::Results,
         Self::Accesses,
@@ -47,6 +49,7 @@ impl Forgotten {
         Self::Votes,
         Self::Known,
         Self::Follows,
+        Self::Numbers,
     ];
 }
 
@@ -80,6 +83,8 @@ pub struct RememberedPast {
     pub votes: BTreeSet<LocId>,
     /// Names of memory: somebody looks at what was forgotten of such.
     pub contents: BTreeSet<Token>,
+    /// Pools of which somebody looks at the numbers of segments: then every order of their addresses is explored.
+    pub numbers: BTreeSet<Token>,
     /// Whether somebody looks into all lists and maps of a rank.
     pub reads_all: bool,
     /// What threads do to keys and flags behind each point: not of the past, but found with it.
@@ -106,6 +111,7 @@ impl RememberedPast {
         self.read.extend(&other.read);
         self.votes.extend(&other.votes);
         self.contents.extend(&other.contents);
+        self.numbers.extend(&other.numbers);
         self.reads_all |= other.reads_all;
         for (point, uses) in &other.follows {
             self.follows.entry(*point).or_default().extend(uses);

@@ -252,6 +252,11 @@ impl State {
         (everybody, of_ranks)
     }
 
+    /// How far everybody knows each actor who may still do something.
+    pub(crate) fn known_to_all(&self, machine: &Machine) -> KnownToAll {
+        self.known(machine).0
+    }
+
     fn identify(&self, machine: &Machine, of_ranks: &[KnownToAll], to: &mut StateIdentity<'_>) {
         for (rank, own) in (0..).map(Rank).zip(of_ranks) {
             self.identify_rank(rank, own, to);

@@ -398,12 +398,15 @@ impl RankState {
         })
     }
 
+    /// A segment that a pool has.
+    pub(crate) fn segment(&self, memory: MemoryId) -> Option<&Segment> {
+        let Owner::Pool(pool) = memory.owner else { return None };
+        pool_of(self, pool)?.segments.iter().find(|segment| segment.buffer.memory == memory)
+    }
+
     /// The blocks of a pool's segment; none of memory that no pool has.
     pub(crate) fn blocks_of(&self, memory: MemoryId) -> &[PoolBlock] {
-        let Owner::Pool(pool) = memory.owner else { return &[] };
-        let segments = pool_of(self, pool).map_or(&[][..], |pool| &pool.segments);
-        let segment = segments.iter().find(|segment| segment.buffer.memory == memory);
-        segment.map_or(&[], |segment| &segment.blocks)
+        self.segment(memory).map_or(&[], |segment| &segment.blocks)
     }
 
     /// Where the block of a buffer starts in its memory, while the program holds it.
@@ -747,6 +750,10 @@ impl Cx<'_> {
         let released: Vec<Arc<Buffer>> =
             row.segments.iter().filter(|s| idle(s)).map(|s| Arc::clone(&s.buffer)).collect();
         Arc::make_mut(&mut row.segments).retain(|segment| !idle(segment));
+        // They go in the order in which they were made.
+        if let Some(first) = released.first() {
+            m.look_at_numbers(first.memory);
+        }
         for segment in &released {
             self.access(Object::memory(segment.memory), Access::Write);
             if release == Release::Now {

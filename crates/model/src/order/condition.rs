@@ -26,6 +26,8 @@ pub enum Condition {
     Clashes,
     /// One that has somebody who is blocked has whoever may let him go on.
     Enablers,
+    /// Segments change places only where no value and no finding names them.
+    SegmentsUnnamed,
 }
 
 impl Condition {

@@ -200,8 +200,8 @@ impl<'a> Here<'a> {
         while let Some(values) = open.pop() {
             match self.poll_given(&values) {
                 Poll::Run(_) | Poll::Wait => complete.push(values),
-                Poll::Open(_, options) => {
-                    for option in options.rev() {
+                Poll::Open(of, options) => {
+                    for option in options.rev().filter(|at| !self.is_like_the_position_before(&of, *at)) {
                         let mut longer = values.clone();
                         longer.push(option);
                         open.push(longer);

@@ -83,6 +83,13 @@ pub(crate) struct Graphs {
 
 walk!(struct Graphs { rows: hashed moved });
 
+impl RankState {
+    /// Whether a graph was ever begun.
+    pub(crate) fn has_graphs(&self) -> bool {
+        !Graphs::of(self).rows.is_empty()
+    }
+}
+
 impl Graph {
     /// Whether its streams take no work to run.
     pub(super) fn records(&self) -> bool {

@@ -12,7 +12,7 @@ use crate::id::Token;
 use crate::identity::identify_as_hashed;
 use crate::identity::{Identify, StateIdentity};
 use crate::judge::finding::OpRef;
-use crate::machine::locked;
+use crate::machine::{Machine, locked};
 use crate::noun::ipc::Moment;
 use crate::order::dependence::Access;
 use crate::state::{RankState, Table};
@@ -72,7 +72,7 @@ impl Identify for Memory {
         kind.identify(to);
         buffer.identify(to);
         released.identify(to);
-        identify_pieces(pieces, to);
+        remembered_pieces(to.machine, pieces).identify(to);
         let unknown: Vec<&Accessed> =
             accesses.iter().filter(|access| !to.is_known(access.actor, access.epoch)).collect();
         // In whatever order commuting accesses came; and one like another says no more.
@@ -89,9 +89,12 @@ impl Identify for Memory {
 }
 
 /// What lies in memory. Of what was forgotten only where it lies counts, and not in how many pieces.
-fn identify_pieces(pieces: &[(u64, u64, Content)], to: &mut StateIdentity<'_>) {
+fn remembered_pieces<'a>(
+    machine: &Machine,
+    pieces: &'a [(u64, u64, Content)],
+) -> Vec<(u64, u64, Option<&'a Content>)> {
     let mut ranges: Vec<(u64, u64, Option<&Content>)> = Vec::with_capacity(pieces.len());
-    let terms = locked(&to.machine.terms);
+    let terms = locked(&machine.terms);
     for (start, len_bytes, content) in pieces {
         let content = (!terms.is_forgotten(content)).then_some(content);
         match ranges.last_mut() {
@@ -99,8 +102,7 @@ fn identify_pieces(pieces: &[(u64, u64, Content)], to: &mut StateIdentity<'_>) {
             _ => ranges.push((*start, *len_bytes, content)),
         }
     }
-    drop(terms);
-    ranges.identify(to);
+    ranges
 }
 
 fn address_of(buffer: &Arc<Buffer>) -> AddressId {
@@ -133,6 +135,16 @@ impl Memory {
     /// The uses of a block, until it is judged to be given back in order.
     pub(crate) fn uses_of(&self, block: BlockId) -> impl Iterator<Item = &Accessed> {
         self.accesses.iter().filter(move |access| access.block == Some(block))
+    }
+
+    /// Whether both hold the same, as far as it was not forgotten.
+    pub(crate) fn holds_what(&self, other: &Self, machine: &Machine) -> bool {
+        remembered_pieces(machine, &self.pieces) == remembered_pieces(machine, &other.pieces)
+    }
+
+    /// What accessed it, as far as somebody may ask about it.
+    pub(crate) fn accesses(&self) -> &[Accessed] {
+        &self.accesses
     }
 
     /// When it went back to the driver.

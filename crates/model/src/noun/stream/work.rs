@@ -84,6 +84,21 @@ impl Work {
         }
     }
 
+    /// What it reads or writes, and blocks that are new from it on or go back.
+    pub(crate) fn buffers_and_blocks(&self) -> Vec<&Buffer> {
+        match self {
+            Self::Fresh(block) | Self::GiveBack(block) => vec![block],
+            Self::Kernel(_)
+            | Self::Copy { .. }
+            | Self::Expect(_)
+            | Self::Collective(_)
+            | Self::Transfers(_)
+            | Self::Flag(..)
+            | Self::Record(..)
+            | Self::Wait(..) => self.buffers(),
+        }
+    }
+
     /// What it reads or writes lies where blocks were, and is no use of them, if they are among these. Transfers stand in
     /// several streams as one launch, which forgets them itself.
     pub(crate) fn forget_blocks(&mut self, freed: &BTreeSet<BlockId>) {

@@ -141,6 +141,11 @@ impl Windows {
         &self.rows
     }
 
+    /// Whether a discarded group left registrations behind that are still to run.
+    pub(crate) fn has_leftovers(&self) -> bool {
+        !self.leftover.is_empty()
+    }
+
     /// The window that the n-th set-up event made, registered still or not.
     pub(crate) fn get(&self, nth: u32) -> Option<&Window> {
         self.rows.iter().find(|window| window.nth == nth)
