@@ -250,7 +250,7 @@ fn unfolded(source: &Arc<dyn Source>, exploration: &Exploration) -> BTreeSet<Out
     for witness in exploration.outcomes.values() {
         let mut state = machine.init();
         machine.advance(&mut state);
-        for choice in &witness.choices {
+        for choice in &*witness.choices {
             assert!(machine.possible(&state, choice), "a witness fits its program");
             machine.take(&mut state, choice);
             machine.advance(&mut state);

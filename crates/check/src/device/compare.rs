@@ -255,7 +255,8 @@ fn ended(
     let mismatches =
         pairs.flat_map(|((end, seen), rank)| rank_mismatches(predictions, end, seen, rank)).collect();
     let (outcome, defined) = (machine.outcome(&state), defined(machine, &state));
-    let prediction = Prediction { choices, outcome, endings, defined, forced: Forced::default() };
+    let prediction =
+        Prediction { choices: choices.into(), outcome, endings, defined, forced: Forced::default() };
     Walked { prediction, mismatches }
 }
 

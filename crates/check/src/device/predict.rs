@@ -66,7 +66,7 @@ impl ComparedType {
 #[derive(Debug, Clone)]
 pub struct Prediction {
     /// The choices that lead to it.
-    pub choices: Vec<Choice>,
+    pub choices: Arc<[Choice]>,
     /// How the run ends.
     pub outcome: Outcome,
     /// How each rank ends.
@@ -188,7 +188,7 @@ fn prediction(
     machine: &Machine,
     mut state: State,
     mut forced: Forced,
-    choices: Vec<Choice>,
+    choices: Arc<[Choice]>,
     element: &ComparedType,
 ) -> Prediction {
     machine.finish(&mut state);
@@ -314,7 +314,7 @@ impl Predictions {
 
     /// The run of these choices, in original rank numbers, which must be possible.
     #[must_use]
-    pub fn of_choices(&self, choices: Vec<Choice>) -> Prediction {
+    pub fn of_choices(&self, choices: Arc<[Choice]>) -> Prediction {
         let machine = Machine::new(Arc::clone(&self.source), self.config.clone());
         let (state, forced) = follow(&machine, &choices);
         prediction(&machine, state, forced, choices, &self.element)

@@ -79,7 +79,7 @@ pub fn reproduce(
     let (spec, check, ranks, params) = (&loaded.spec, loaded.check(), loaded.trace.ranks, &loaded.params);
     let (platform, comms) = (loaded.platform, CommHistory::Fresh);
     let predictions = predict(&PredictionQuery { spec, check, ranks, params, platform, comms })?;
-    let run = predictions.of_choices(loaded.choices()?);
+    let run = predictions.of_choices(loaded.choices()?.into());
     if run.defined == Defined::No {
         let why = "nobody specifies what follows, so no end of a device can be told from another";
         return Ok(Reproduced::Impossible(why.to_owned()));

@@ -336,9 +336,9 @@ impl CompleteRuns {
         let shown = first.outcomes.values().chain(first.broken.values().map(|(_, _, run)| run));
         // No choices lead to the state that a run starts with.
         let shown: BTreeSet<StateId> = shown.copied().filter(|state| order.depth(*state) > 0).collect();
-        let mut choices: FxHashMap<StateId, Vec<Choice>> = FxHashMap::default();
+        let mut choices: FxHashMap<StateId, Arc<[Choice]>> = FxHashMap::default();
         graph.along_shortest_paths(model, &order, &shown, |id, state| {
-            choices.insert(id, state.as_ref().choices());
+            choices.insert(id, state.as_ref().choices().into());
         });
         let choices = |run: &StateId| choices.get(run).cloned().unwrap_or_default();
         self.found(
@@ -359,7 +359,7 @@ impl CompleteRuns {
         machine: &Machine,
         first: FirstRuns<R>,
         SearchCounts { executions, steps, fingerprint, kept_bytes }: SearchCounts,
-        choices: impl Fn(&R) -> Vec<Choice>,
+        choices: impl Fn(&R) -> Arc<[Choice]>,
     ) -> Exploration {
         let contended = self.contended(machine);
         let collected = self.locked();

@@ -33,7 +33,7 @@ use super::predict::DecidedRun;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Witness {
     /// The choices that lead to it, in original rank numbers.
-    pub choices: Vec<Choice>,
+    pub choices: Arc<[Choice]>,
     /// Operations in the causal past of the finding.
     pub past: u64,
 }
@@ -524,7 +524,7 @@ pub fn breadth_first(
         let machine = walk.machine(source);
         let mut reduced = Reduced::new(&machine, &Arc::default(), true);
         let renumbered = Arc::clone(&reduced.renumbered);
-        let first: Arc<Mutex<(FirstRuns<Vec<Choice>>, SearchCounts)>> = Arc::default();
+        let first: Arc<Mutex<(FirstRuns<Arc<[Choice]>>, SearchCounts)>> = Arc::default();
         let (runs, found) = (Arc::clone(&walk.runs), Arc::clone(&first));
         let of_runs = Arc::clone(&machine);
         reduced.seen = Some(Box::new(move |settled| {
@@ -535,7 +535,7 @@ pub fn breadth_first(
                 return;
             }
             if let Some(end) = runs.end(&of_runs, &settled.state) {
-                let choices = settled.state.choices();
+                let choices: Arc<[Choice]> = settled.state.choices().into();
                 first.add(&end, choices.len(), &choices);
                 counted.executions += 1;
             }
@@ -544,7 +544,7 @@ pub fn breadth_first(
         if walk.is_over(&machine, Reduced::is_misnumbered(&machine, &renumbered))? {
             let (first, counted) = std::mem::take(&mut *locked(&first));
             let counted = SearchCounts { steps: machine.steps_total(), ..counted };
-            return Ok(walk.runs.found(&machine, first, counted, Vec::clone));
+            return Ok(walk.runs.found(&machine, first, counted, Arc::clone));
         }
     }
 }
