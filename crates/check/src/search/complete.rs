@@ -23,8 +23,8 @@ use super::memory;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RunEnd {
     outcome: Arc<Outcome>,
-    /// The rules that are broken, each with the smallest causal past of a finding.
-    broken: BTreeMap<Rule, u64>,
+    /// The rules that are broken.
+    broken: BTreeSet<Rule>,
     /// Where two ranks use the same buffers in another order, in words.
     another_order: Option<String>,
 }
@@ -36,6 +36,8 @@ struct Collected {
     ends: BTreeMap<RunEnd, u32>,
     /// The complete runs, each with the number of its end.
     complete: Vec<(StateId, u32)>,
+    /// The first of them. If nothing was to be chosen, there is no other.
+    first: Option<(StateId, CausalPasts)>,
     costs: Costs,
     executed: Executed,
     active: BTreeSet<Rank>,
@@ -57,14 +59,37 @@ pub(super) struct KeptRuns {
     contended: BTreeSet<String>,
 }
 
+/// The smallest causal past of a finding of each rule in a run. It depends on the way to a state, and of several threads that
+/// search either may find a way first: so it is asked of the runs that are shown, and of no others.
+pub(super) type CausalPasts = BTreeMap<Rule, u64>;
+
+/// Of so many runs that break a rule after the fewest choices, the one with the smallest causal past is shown.
+const CANDIDATES: usize = 64;
+
 /// The first complete run of each kind, fewest choices first.
 #[derive(Debug)]
 pub(super) struct FirstRuns<R> {
     outcomes: BTreeMap<Arc<Outcome>, R>,
-    /// By rule: after how many choices, with how large a causal past, and which run.
-    broken: BTreeMap<Rule, (usize, u64, R)>,
+    /// By rule: the fewest choices, and the first runs after so many.
+    broken: BTreeMap<Rule, (usize, Vec<R>)>,
     /// After how many choices, and in words.
     another_order: Option<(usize, String)>,
+}
+
+/// A run that is shown.
+#[derive(Debug, Clone)]
+pub(super) struct ShownRun {
+    pub(super) choices: Arc<[Choice]>,
+    pub(super) pasts: CausalPasts,
+}
+
+fn causal_pasts(ended: &State) -> CausalPasts {
+    let mut pasts = CausalPasts::new();
+    for (FindingKey { rule, .. }, finding) in ended.findings() {
+        let past = pasts.entry(*rule).or_insert(finding.past);
+        *past = finding.past.min(*past);
+    }
+    pasts
 }
 
 impl<R> Default for FirstRuns<R> {
@@ -84,10 +109,10 @@ impl<R: Clone> FirstRuns<R> {
         if !self.outcomes.contains_key(&end.outcome) {
             self.outcomes.insert(Arc::clone(&end.outcome), run.clone());
         }
-        for (rule, past) in &end.broken {
-            let best = self.broken.get(rule);
-            if best.is_none_or(|(fewest, smallest, _)| (choices, *past) < (*fewest, *smallest)) {
-                self.broken.insert(*rule, (choices, *past, run.clone()));
+        for rule in &end.broken {
+            let (fewest, first) = self.broken.entry(*rule).or_insert_with(|| (choices, Vec::new()));
+            if choices == *fewest && first.len() < CANDIDATES {
+                first.push(run.clone());
             }
         }
     }
@@ -227,23 +252,20 @@ impl CompleteRuns {
             && searches().iter().all(|states| states.load(Ordering::Relaxed) <= own)
     }
 
-    /// A run that is complete; none if it is no run of the program.
-    pub(super) fn end(&self, machine: &Machine, state: &State) -> Option<RunEnd> {
+    /// A run that is complete, with the causal pasts of what it breaks; none if it is no run of the program.
+    pub(super) fn end(&self, machine: &Machine, state: &State) -> Option<(RunEnd, CausalPasts)> {
         machine.contend_blocked(state);
         if machine.interrupted() || machine.infeasible(state) {
             return None;
         }
         let mut state = state.clone();
         machine.finish(&mut state);
-        let mut broken: BTreeMap<Rule, u64> = BTreeMap::new();
-        for (FindingKey { rule, .. }, finding) in state.findings() {
-            let past = broken.entry(*rule).or_insert(finding.past);
-            *past = finding.past.min(*past);
-        }
+        let pasts = causal_pasts(&state);
+        let broken = pasts.keys().copied().collect();
         let outcome = Arc::new(machine.outcome(&state));
         let end = RunEnd { outcome, broken, another_order: machine.operands_in_another_order(&state) };
         let mut collected = self.locked();
-        collected.broken.extend(end.broken.keys());
+        collected.broken.extend(&end.broken);
         for rank in (0..machine.config.ranks).map(Rank) {
             let costs = state.rank(rank).costs();
             collected.costs.raise_to(costs);
@@ -254,12 +276,15 @@ impl CompleteRuns {
                 collected.active.insert(rank);
             }
         }
-        Some(end)
+        Some((end, pasts))
     }
 
     pub(super) fn complete(&self, machine: &Machine, at: StateId, state: &State) {
-        let Some(end) = self.end(machine, state) else { return };
+        let Some((end, pasts)) = self.end(machine, state) else { return };
         let mut collected = self.locked();
+        if collected.complete.is_empty() {
+            collected.first = Some((at, pasts));
+        }
         let next = u32::try_from(collected.ends.len()).expect("fewer than 2^32 ends");
         let end = *collected.ends.entry(end).or_insert(next);
         collected.complete.push((at, end));
@@ -287,7 +312,7 @@ impl CompleteRuns {
         shown: &BTreeMap<u32, State>,
     ) -> bool {
         for (number, state) in shown {
-            let Some(end) = self.end(machine, state) else { return false };
+            let Some((end, _)) = self.end(machine, state) else { return false };
             self.locked().ends.insert(end, *number);
         }
         let mut collected = self.locked();
@@ -314,9 +339,10 @@ impl CompleteRuns {
         M: Model,
         M::State: ExploredState,
     {
-        let (ends, complete) = {
+        let (ends, complete, alone) = {
             let mut collected = self.locked();
-            (std::mem::take(&mut collected.ends), std::mem::take(&mut collected.complete))
+            let Collected { ends, complete, first, .. } = &mut *collected;
+            (std::mem::take(ends), std::mem::take(complete), first.take())
         };
         let mut by_number: Vec<&RunEnd> = ends.keys().collect();
         ends.iter().for_each(|(end, number)| by_number[*number as usize] = end);
@@ -333,14 +359,24 @@ impl CompleteRuns {
         drop((complete, by_number));
         drop(ends);
         let steps = machine.steps_total();
-        let shown = first.outcomes.values().chain(first.broken.values().map(|(_, _, run)| run));
-        // No choices lead to the state that a run starts with.
-        let shown: BTreeSet<StateId> = shown.copied().filter(|state| order.depth(*state) > 0).collect();
-        let mut choices: FxHashMap<StateId, Arc<[Choice]>> = FxHashMap::default();
+        let candidates = || first.broken.values().flat_map(|(_, runs)| runs);
+        // No choices lead to the state that a run starts with, and it is not made again.
+        let there = |state: &StateId| order.depth(*state) > 0;
+        let shown: BTreeSet<StateId> =
+            first.outcomes.values().chain(candidates()).copied().filter(there).collect();
+        let candidates: BTreeSet<StateId> = candidates().copied().collect();
+        let mut runs: FxHashMap<StateId, ShownRun> = FxHashMap::default();
+        runs.extend(alone.map(|(state, pasts)| (state, ShownRun { choices: Arc::default(), pasts })));
         graph.along_shortest_paths(model, &order, &shown, |id, state| {
-            choices.insert(id, state.as_ref().choices().into());
+            let state = state.as_ref();
+            let mut pasts = CausalPasts::new();
+            if candidates.contains(&id) {
+                let mut ended = state.clone();
+                machine.finish(&mut ended);
+                pasts = causal_pasts(&ended);
+            }
+            runs.insert(id, ShownRun { choices: state.choices().into(), pasts });
         });
-        let choices = |run: &StateId| choices.get(run).cloned().unwrap_or_default();
         self.found(
             machine,
             first,
@@ -350,7 +386,7 @@ impl CompleteRuns {
                 fingerprint: graph.fingerprint,
                 kept_bytes: graph.kept_bytes(),
             },
-            choices,
+            |run| runs[run].clone(),
         )
     }
 
@@ -359,7 +395,7 @@ impl CompleteRuns {
         machine: &Machine,
         first: FirstRuns<R>,
         SearchCounts { executions, steps, fingerprint, kept_bytes }: SearchCounts,
-        choices: impl Fn(&R) -> Arc<[Choice]>,
+        shown: impl Fn(&R) -> ShownRun,
     ) -> Exploration {
         let contended = self.contended(machine);
         let collected = self.locked();
@@ -369,10 +405,14 @@ impl CompleteRuns {
             machine.source.symmetry() == Symmetry::Interchangeable && !collected.active.is_empty();
         let idle = |rank: &Rank| !all_alike && !collected.active.contains(rank);
         let idle_ranks = (0..machine.config.ranks).map(Rank).filter(idle).collect();
-        let witness = |run: &R, past: u64| Witness { choices: choices(run), past };
-        let told = |(outcome, run)| (Arc::unwrap_or_clone(outcome), witness(&run, 0));
+        let told = |(outcome, run): (Arc<Outcome>, R)| {
+            (Arc::unwrap_or_clone(outcome), Witness { choices: shown(&run).choices, past: 0 })
+        };
         let outcomes = first.outcomes.into_iter().map(told);
-        let broken = first.broken.iter().map(|(rule, (_, past, run))| (*rule, witness(run, *past)));
+        let broken = first.broken.iter().filter_map(|(rule, (_, runs))| {
+            let witness = |ShownRun { choices, pasts }: ShownRun| Witness { choices, past: pasts[rule] };
+            Some((*rule, runs.iter().map(&shown).map(witness).min_by_key(|witness| witness.past)?))
+        });
         Exploration {
             outcomes: outcomes.collect(),
             broken: broken.collect(),

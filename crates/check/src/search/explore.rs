@@ -23,7 +23,7 @@ use rankcheck_model::{
 use stateright::{Checker, Model, Property};
 
 use super::bounds::{BoundHit, Bounds};
-use super::complete::{CompleteRuns, FirstRuns, SearchCounts};
+use super::complete::{CompleteRuns, FirstRuns, SearchCounts, ShownRun};
 use super::decisions::{DecisionTally, RunDecisions};
 use super::graph::{GraphWalk, StateGraph, StateId, Visitor, WalkedState, locked};
 use super::kept::{Keeping, KeptSettings};
@@ -524,7 +524,7 @@ pub fn breadth_first(
         let machine = walk.machine(source);
         let mut reduced = Reduced::new(&machine, &Arc::default(), true);
         let renumbered = Arc::clone(&reduced.renumbered);
-        let first: Arc<Mutex<(FirstRuns<Arc<[Choice]>>, SearchCounts)>> = Arc::default();
+        let first: Arc<Mutex<(FirstRuns<Arc<ShownRun>>, SearchCounts)>> = Arc::default();
         let (runs, found) = (Arc::clone(&walk.runs), Arc::clone(&first));
         let of_runs = Arc::clone(&machine);
         reduced.seen = Some(Box::new(move |settled| {
@@ -534,9 +534,9 @@ pub fn breadth_first(
             if !runs.goes_on(&of_runs, settled.choices) || !of_runs.choices(&settled.state).is_empty() {
                 return;
             }
-            if let Some(end) = runs.end(&of_runs, &settled.state) {
-                let choices: Arc<[Choice]> = settled.state.choices().into();
-                first.add(&end, choices.len(), &choices);
+            if let Some((end, pasts)) = runs.end(&of_runs, &settled.state) {
+                let run = ShownRun { choices: settled.state.choices().into(), pasts };
+                first.add(&end, run.choices.len(), &Arc::new(run));
                 counted.executions += 1;
             }
         }));
@@ -544,7 +544,7 @@ pub fn breadth_first(
         if walk.is_over(&machine, Reduced::is_misnumbered(&machine, &renumbered))? {
             let (first, counted) = std::mem::take(&mut *locked(&first));
             let counted = SearchCounts { steps: machine.steps_total(), ..counted };
-            return Ok(walk.runs.found(&machine, first, counted, Arc::clone));
+            return Ok(walk.runs.found(&machine, first, counted, |run| ShownRun::clone(run)));
         }
     }
 }
