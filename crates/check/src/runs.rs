@@ -14,6 +14,7 @@ mod accesses;
 mod call;
 pub mod conformance;
 pub mod coverage;
+pub mod device_share;
 pub mod divergence;
 pub mod fold;
 pub mod follow;

@@ -433,6 +433,11 @@ static CALLS: &[VendorCall] = &[
     call("cuIpcOpenEventHandle", CallKind::EventOpen, FoldClass::Doubtful),
     // Streams and events. What an event stands for at the end of an iteration is the same after each.
     call("cudaSetDevice", CallKind::Nothing, FoldClass::Local),
+    call("cuDevicePrimaryCtxRetain", CallKind::Nothing, FoldClass::Local),
+    call("cuCtxCreate", CallKind::Nothing, FoldClass::Local),
+    call("cuCtxSetCurrent", CallKind::Nothing, FoldClass::Local),
+    call("cuCtxPushCurrent", CallKind::Nothing, FoldClass::Local),
+    call("cuCtxPopCurrent", CallKind::Nothing, FoldClass::Local),
     call("cudaStreamCreate", CallKind::StreamCreate, FoldClass::Doubtful),
     call("cudaStreamCreateWithFlags", CallKind::StreamCreate, FoldClass::Doubtful),
     call("cudaStreamCreateWithPriority", CallKind::StreamCreate, FoldClass::Doubtful),

@@ -29,6 +29,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::call::{CallKind, Unjudged, failure, signed};
 use super::regions::RegionMap;
 use super::vendor;
+use super::waits::MayWait;
 use super::world::{RankProcess, RunCommId, World};
 use crate::spec::builder::SourceNames;
 
@@ -371,6 +372,10 @@ impl<'a> Lowering<'a> {
             self.backward.pop();
         }
         self.device.thread = thread;
+        let share = self.member.share.as_ref();
+        if kind == CallKind::InitAll && share.is_some_and(|share| share.nth_of(call).is_none()) {
+            return;
+        }
         let result = values.map(|values| process.shape(values));
         if let Some(code) = failure(result) {
             if code == vendor::NOT_READY && kind.polls() {
@@ -397,8 +402,15 @@ impl<'a> Lowering<'a> {
             return;
         }
         self.program.waits.called(kind, &call.name);
-        if kind == CallKind::InitAll && call::number(call, "ranks") > 1 {
+        if kind == CallKind::InitAll && share.is_none() && call::number(call, "ranks") > 1 {
             self.cut_before(&open, Lacks::Ranks);
+        }
+        let own = share.filter(|_| kind == CallKind::InitAll).zip(result);
+        let own = own.and_then(|(share, result)| share.of_result(call, result));
+        let result = own.as_ref().or(result);
+        if share.is_some_and(|share| share.waits_for_others(open.origin.number.into())) {
+            self.program.waits.may_wait(MayWait::OtherDevice, self.ops.len());
+            return;
         }
         let lacks = kind.lacks(call).or_else(|| self.lacks_result(kind, (thread, call), result));
         if let Some(lacks) = lacks {

@@ -17,6 +17,7 @@ use rankcheck_recording::{Cut, Header, ProcessFile, ReadError, Shape, ShapeId};
 use rustc_hash::FxHashMap;
 
 use super::RunError;
+use super::device_share;
 use super::gaps::Gaps;
 use super::world::{CommListener, World};
 
@@ -177,7 +178,28 @@ impl Sequence {
     ///
     /// If the file cannot be read to its end or to where it was cut.
     pub fn read(path: &Path, until: ReadUntil) -> Result<(Self, CommListener), ReadError> {
-        read::sequence(path, until)
+        read::sequence(path, until, None)
+    }
+
+    /// Reads a file as the ranks that its process is: one for each device on which it made communicators.
+    fn read_ranks(path: &Path, until: ReadUntil) -> Result<Vec<(Self, CommListener)>, ReadError> {
+        let (whole, local) = Self::read(path, until)?;
+        let several = local.is_several() || local.has_several() && whole.switches_devices();
+        let shares = if several { device_share::shares(path, until)? } else { Vec::new() };
+        if shares.is_empty() {
+            return Ok(vec![(whole, local)]);
+        }
+        shares.iter().map(|share| read::sequence(path, until, Some(share))).collect()
+    }
+
+    /// Whether it makes several devices current.
+    fn switches_devices(&self) -> bool {
+        let mut current = self.shapes.iter().filter_map(|shape| match &*shape.name {
+            "cudaSetDevice" => shape.get("device"),
+            "cuCtxSetCurrent" | "cuCtxPushCurrent" => shape.get("context"),
+            _ => None,
+        });
+        current.next().is_some_and(|first| current.any(|other| other != first))
     }
 
     /// A symbol.
@@ -257,7 +279,7 @@ impl Sequence {
     }
 }
 
-/// Reads all processes of a run. Tapes come in the order of the world's members.
+/// Reads all processes of a run, each as the ranks that it is. Sequences come in the order of the world's members.
 ///
 /// # Errors
 ///
@@ -272,7 +294,7 @@ pub fn read_all(files: &[PathBuf], until: ReadUntil) -> Result<(World, Vec<Seque
     let take = || {
         let mut read = Vec::new();
         while let Some(path) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-            read.push((path.clone(), Sequence::read(path, until)?));
+            read.extend(Sequence::read_ranks(path, until)?.into_iter().map(|rank| (path.clone(), rank)));
         }
         Ok::<_, ReadError>(read)
     };

@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::RunError;
 use super::call::{CallKind, signed};
+use super::device_share::DeviceShare;
 use super::ipc::{self, SharedMemory, Span};
 
 /// The files of a directory that are recordings, in the order of their names.
@@ -129,9 +130,29 @@ pub struct CommListener {
     /// The first call that made this process two ranks of one communicator.
     twice: Option<u64>,
     ipc: ipc::IpcListener,
+    /// The device whose calls these are, of a process that is a rank on each of several.
+    share: Option<DeviceShare>,
+    /// What no other process of the run is called.
+    process: Box<str>,
 }
 
 impl CommListener {
+    /// One that has heard nothing yet.
+    pub(super) fn of(header: &Header, share: Option<&DeviceShare>) -> Self {
+        let process = format!("{}-{}", header.host, header.pid).into();
+        Self { share: share.cloned(), process, ..Self::default() }
+    }
+
+    /// Whether the process is known to be several ranks of one communicator.
+    pub(super) fn is_several(&self) -> bool {
+        self.twice.is_some()
+    }
+
+    /// Whether the process has several communicators.
+    pub(super) fn has_several(&self) -> bool {
+        self.comms.len() > 1
+    }
+
     /// Whether calls of this kind are of interest here; all others may be left out.
     pub(super) fn listens(kind: CallKind) -> bool {
         matches!(kind, CallKind::Process | CallKind::Exists)
@@ -196,10 +217,25 @@ impl CommListener {
                 *nth += 1;
                 self.born(number, birth, result);
             }
-            // Several ranks in one process are not told apart.
             CallKind::InitAll => {
-                let birth = if get("ranks") == Some(1) { Birth::Alone } else { Birth::NotKnown };
-                self.born(number, birth, result);
+                let ranks = number_u32(get("ranks"));
+                let rank = self.share.as_ref().map(|share| share.nth_of(call));
+                let (birth, own) = match rank {
+                    None if ranks == 1 => (Birth::Alone, None),
+                    None => {
+                        // Which of its communicators is whose shows where each device is read by itself.
+                        self.twice = self.twice.or(Some(number));
+                        (Birth::NotKnown, None)
+                    }
+                    // Not on this device.
+                    Some(None) => return,
+                    Some(Some(rank)) => {
+                        let id = format!("{number:08} of {}", self.process).into();
+                        let share = self.share.as_ref().expect("it has a rank");
+                        (Birth::Init { id, nth: 0, rank, ranks }, result.and_then(|result| share.of_result(call, result)))
+                    }
+                };
+                self.born(number, birth, own.as_ref().or(result));
             }
             CallKind::Split => {
                 let Some(parent) = get("comm").and_then(|address| self.last_at(address)) else { return };
@@ -299,6 +335,8 @@ pub struct RankProcess {
     pub file: usize,
     /// Its rank in the world.
     pub rank: Rank,
+    /// The device whose calls are this rank's, if the process is a rank on each of several.
+    pub share: Option<DeviceShare>,
     /// The communicator that each [`LocalComm`] of the process is, indexed by it.
     comms: Vec<RunCommId>,
     /// By address: since which call which communicator lives there, and until which.
@@ -387,7 +425,8 @@ impl World {
                 let span = CommSpan { born: known.born, died: known.died, comm };
                 spans.entry(known.address).or_default().push(span);
             }
-            world.members.push(RankProcess { path: path.clone(), file, rank, comms, spans, shared });
+            let share = local.share.clone();
+            world.members.push(RankProcess { path: path.clone(), file, rank, share, comms, spans, shared });
         }
         Ok(world)
     }
@@ -622,7 +661,14 @@ fn assign(
     let said: Vec<Option<u32>> =
         processes.iter().map(|(_, header, local)| local.noted_rank.or(header.rank)).collect();
     let said: Vec<Option<u32>> = said.into_iter().map(|rank| rank.filter(|&rank| rank < RANKS_MAX)).collect();
-    let ranks = if said.iter().all(Option::is_some) { said } else { by_communicator(processes, said) };
+    let several = processes.iter().any(|(_, _, local)| local.share.is_some());
+    let ranks = if several {
+        by_device(processes, &said)
+    } else if said.iter().all(Option::is_some) {
+        said
+    } else {
+        by_communicator(processes, said)
+    };
     let mut by_rank: BTreeMap<Rank, usize> = BTreeMap::new();
     let mut bystanders = Vec::new();
     for (file, rank) in ranks.into_iter().enumerate() {
@@ -654,6 +700,27 @@ fn assign(
         }
     }
     Ok((by_rank, bystanders))
+}
+
+/// Ranks where a process is one on each of several devices, so that the launcher's say nothing: those in a communicator that all
+/// have, or else in the order of what the launcher said, and of devices.
+fn by_device(
+    processes: &[(PathBuf, Header, CommListener)],
+    said: &[Option<u32>],
+) -> Vec<Option<u32>> {
+    let ranks = by_communicator(processes, vec![None; processes.len()]);
+    let communicates = |file: usize| !processes[file].2.comms.is_empty();
+    if (0..processes.len()).all(|file| ranks[file].is_some() || !communicates(file)) {
+        return ranks;
+    }
+    let mut order: Vec<usize> = (0..processes.len()).filter(|file| communicates(*file)).collect();
+    let device = |file: usize| processes[file].2.share.as_ref().map(|share| share.device);
+    order.sort_by_key(|file| (said[*file], *file, device(*file)));
+    let mut ranks = vec![None; processes.len()];
+    for (rank, file) in (0..).zip(order) {
+        ranks[file] = Some(rank);
+    }
+    ranks
 }
 
 /// Ranks where the launcher said none: those in a communicator that has all processes that communicate.

@@ -90,6 +90,13 @@ unsafe fn imported(from: *const c_void, kind: u64) -> Option<Shareable> {
 
 calls! {
     Driver;
+    // Which device is current, of a program that has the runtime linked in or does without.
+    fn cuDevicePrimaryCtxRetain(to: *mut Pointer, device: c_int) [device = device] -> [context = at(to)];
+    fn cuCtxCreate(to: *mut Pointer, flags: u32, device: c_int)
+        [device = device] -> [context = at(to)] also cuCtxCreate_v2;
+    @AtOnce fn cuCtxSetCurrent(context: Pointer) [context = context];
+    @AtOnce fn cuCtxPushCurrent(context: Pointer) [context = context] also cuCtxPushCurrent_v2;
+    fn cuCtxPopCurrent(to: *mut Pointer) [] also cuCtxPopCurrent_v2;
     // Memory.
     fn cuMemAlloc(to: *mut u64, bytes: usize)
         [bytes = bytes] -> [address = at(to).map(NumericAddress)] also cuMemAlloc_v2;

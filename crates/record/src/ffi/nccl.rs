@@ -98,6 +98,29 @@ unsafe fn only(to: *mut ncclComm_t, ranks: c_int) -> Option<ncclComm_t> {
     if ranks == 1 { unsafe { at(to) } } else { None }
 }
 
+/// The devices for which a call makes communicators, as bytes, four each, lowest first; not known where it names none, which are the
+/// first ones.
+///
+/// # Safety
+///
+/// It is null, or there are `count` of them.
+unsafe fn devices(list: *const c_int, count: c_int) -> Option<Vec<u8>> {
+    // SAFETY: said above.
+    if list.is_null() { None } else { Some(unsafe { ranks(list, count) }) }
+}
+
+/// The communicators that a call made, as bytes, eight each, lowest first.
+///
+/// # Safety
+///
+/// It is null, or the call has written so many.
+unsafe fn comms(to: *const ncclComm_t, count: c_int) -> Vec<u8> {
+    let count = usize::try_from(count).unwrap_or(0);
+    // SAFETY: said above.
+    let made = (0..count).filter_map(|nth| unsafe { at(to.wrapping_add(nth)) });
+    made.flat_map(|comm| (comm.addr() as u64).to_le_bytes()).collect()
+}
+
 /// The window that a registration made. Within a group it makes it when the group ends, and nothing is there yet.
 ///
 /// # Safety
@@ -139,8 +162,8 @@ calls! {
         config: *mut ncclConfig_t,
     ) [id = digest_at(ids, usize::try_from(count).unwrap_or(0)), rank = rank, ranks = ranks,
         blocking = option(config, blocking, 1), share = option(config, split_share, 0)] -> [comm = at(to)];
-    fn ncclCommInitAll(to: *mut ncclComm_t, ranks: c_int, devices: *const c_int)
-        [ranks = ranks] -> [comm = only(to, ranks)];
+    fn ncclCommInitAll(to: *mut ncclComm_t, ranks: c_int, list: *const c_int)
+        [ranks = ranks, devices = devices(list, ranks)] -> [comm = only(to, ranks), comms = comms(to, ranks)];
     fn ncclCommSplit(
         comm: ncclComm_t, color: c_int, key: c_int, to: *mut ncclComm_t, config: *mut ncclConfig_t,
     ) [comm = comm, color = Signed(color), key = Signed(key)] -> [comm = at(to)];

@@ -11,6 +11,7 @@ use rustc_hash::FxHashSet;
 
 use super::{Lowering, RankRun};
 use crate::runs::RunError;
+use crate::runs::device_share::ShareFilter;
 use crate::runs::gaps::{Gaps, Outside};
 use crate::runs::sequence::ReadUntil;
 use crate::runs::world::{RankProcess, RunComm, RunCommId, World};
@@ -100,13 +101,16 @@ impl KeptEvents {
     fn read(member: &RankProcess, gaps: &Gaps, until: ReadUntil) -> Result<Self, RunError> {
         let mut process = until.open(&member.path)?;
         let mut outside = Outside::new(gaps);
+        let mut filter = ShareFilter::new(member.share.as_ref());
         let (mut events, mut gaps) = (Vec::new(), Vec::new());
         while let Some(event) = outside.next(&mut process)? {
             let passed_over = outside.take_passed_over();
             if !passed_over.is_empty() {
                 gaps.push((events.len(), passed_over));
             }
-            events.push(event);
+            if filter.passes(event.0, &event.1, &process) {
+                events.push(event);
+            }
         }
         Ok(Self { folded: outside.folded(), process, events, gaps })
     }

@@ -10,16 +10,21 @@ use rustc_hash::FxHashMap;
 
 use super::{ReadUntil, Sequence, Symbol, SymbolId, intern};
 use crate::runs::call::{CallKind, failure};
+use crate::runs::device_share::{DeviceShare, ShareFilter};
 use crate::runs::ipc::Span;
 use crate::runs::vendor;
 use crate::runs::world::CommListener;
 
 /// Reads a file, and what the process says of its communicators.
-pub(super) fn sequence(path: &Path, until: ReadUntil) -> Result<(Sequence, CommListener), ReadError> {
-    let (mut process, mut reading) = Reading::of(path, until, Times::NotKept)?;
+pub(super) fn sequence(
+    path: &Path,
+    until: ReadUntil,
+    share: Option<&DeviceShare>,
+) -> Result<(Sequence, CommListener), ReadError> {
+    let (mut process, mut reading) = Reading::of(path, until, share, Times::NotKept)?;
     if !reading.late.is_empty() {
         // Where things happened that were noted later is not known without the times of all others.
-        (process, reading) = Reading::of(path, until, Times::Kept(Vec::new()))?;
+        (process, reading) = Reading::of(path, until, share, Times::Kept(Vec::new()))?;
     }
     let local = std::mem::take(&mut reading.local);
     let cuts = process.cuts().to_vec();
@@ -112,16 +117,30 @@ struct Reading {
 }
 
 impl Reading {
-    fn of(path: &Path, until: ReadUntil, times: Times) -> Result<(ProcessFile, Self), ReadError> {
+    fn of(
+        path: &Path,
+        until: ReadUntil,
+        share: Option<&DeviceShare>,
+        times: Times,
+    ) -> Result<(ProcessFile, Self), ReadError> {
         let mut process = until.open(path)?;
         // One that grew would be copied, and touch twice the memory.
         let symbols = Vec::with_capacity(process.event_bytes() / CALL_BYTES);
-        let mut reading = Self { times, symbols, ..Self::default() };
+        let local = CommListener::of(&process.header, share);
+        let mut reading = Self { times, symbols, local, ..Self::default() };
+        let mut filter = ShareFilter::new(share);
         loop {
-            let mut first = true;
-            process.plain_calls(u64::MAX, |call| reading.plain_call(call, std::mem::take(&mut first)))?;
+            if share.is_none() {
+                let mut first = true;
+                process.plain_calls(u64::MAX, |call| reading.plain_call(call, std::mem::take(&mut first)))?;
+            }
             let Some(event) = process.next_event()? else { break };
-            reading.event(event, &process);
+            if filter.passes(reading.number, &event, &process) {
+                reading.event(event, &process);
+            } else if let CallEvent::Enter { time, .. } = event {
+                reading.number += 1;
+                reading.push(LEFT_OUT, time);
+            }
         }
         reading.end(&process);
         Ok((process, reading))

@@ -1,0 +1,336 @@
+//! A process that drives several devices, as a rank for each of them: which call is whose.
+//!
+//! What a call works on says on which device it is: a communicator is on the device that was current when it was made, a
+//! stream on the one that was current when that was, and so on; what works on nothing that is known is done on the device
+//! that is current for its thread. Groups, and what is no call of the vendor's, are everybody's.
+//! Not here: which processes are several ranks ([`super::world`]).
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+
+use rankcheck_recording::{Argument, CallEvent, ProcessFile, ReadError, Shape, ShapeId};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::call::{Awaitable, CallKind};
+use super::sequence::ReadUntil;
+
+/// The number that CUDA has for a device of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceNumber(pub u32);
+
+/// Which calls of a process are on which device.
+#[derive(Debug, Default)]
+struct CallDevices {
+    /// By the number of a call: the device, or everybody's.
+    of: Vec<DeviceNumber>,
+    /// Calls that wait for an event that another device recorded last.
+    waits_for_others: FxHashSet<u64>,
+}
+
+/// Of no device in particular.
+const EVERYBODYS: DeviceNumber = DeviceNumber(u32::MAX);
+
+/// What one device of a process does.
+#[derive(Debug, Clone)]
+pub struct DeviceShare {
+    /// Whose calls these are.
+    pub device: DeviceNumber,
+    calls: Arc<CallDevices>,
+}
+
+impl DeviceShare {
+    /// Whether a call of the process, by its number, is done on this device.
+    #[must_use]
+    pub fn has(&self, number: u64) -> bool {
+        let of = usize::try_from(number).ok().and_then(|at| self.calls.of.get(at));
+        of.is_none_or(|of| *of == self.device || *of == EVERYBODYS)
+    }
+
+    /// Whether a call waits for an event that another device recorded last: in which order the devices came to it is not
+    /// followed.
+    #[must_use]
+    pub fn waits_for_others(&self, number: u64) -> bool {
+        self.calls.waits_for_others.contains(&number)
+    }
+
+    /// What a call that makes communicators for several devices gave to this one: as if it had made one alone.
+    #[must_use]
+    pub fn of_result(&self, call: &Shape, result: &Shape) -> Option<Shape> {
+        let comm = *words(result.get("comms")?, 8).get(self.nth_of(call)? as usize)?;
+        Some(Shape {
+            name: Arc::clone(&result.name),
+            keys: [Box::from("comm")].into(),
+            values: [Argument::Address(comm)].into(),
+            instant: false,
+        })
+    }
+
+    /// The rank of this device in what a call makes for several.
+    #[must_use]
+    pub fn nth_of(&self, call: &Shape) -> Option<u32> {
+        devices_of(call).iter().position(|device| *device == self.device).and_then(|at| u32::try_from(at).ok())
+    }
+}
+
+/// The devices for which a call makes communicators, in the order of their ranks.
+fn devices_of(call: &Shape) -> Vec<DeviceNumber> {
+    let number = |word: &u64| DeviceNumber(u32::try_from(*word).unwrap_or(u32::MAX));
+    match call.get("devices") {
+        Some(bytes @ Argument::Bytes(_)) => words(bytes, 4).iter().map(number).collect(),
+        // None are named: the first ones.
+        _ => {
+            let ranks = call.get("ranks").and_then(Argument::number).unwrap_or(0);
+            (0..ranks.min(1 << 10)).map(|nth| number(&nth)).collect()
+        }
+    }
+}
+
+/// Numbers of so many bytes each, lowest first.
+fn words(bytes: &Argument, each: usize) -> Vec<u64> {
+    let Argument::Bytes(bytes) = bytes else { return Vec::new() };
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    bytes.chunks_exact(each).map(word).collect()
+}
+
+/// The shares of the devices of a process on which communicators were made, in the order of their numbers; none of a
+/// process that made them on one device alone.
+///
+/// # Errors
+///
+/// If the file cannot be read to its end or to where it was cut.
+pub(super) fn shares(path: &Path, until: ReadUntil) -> Result<Vec<DeviceShare>, ReadError> {
+    let mut process = until.open(path)?;
+    let mut following = Following::default();
+    while let Some(event) = process.next_event()? {
+        following.event(event, &process);
+    }
+    let Following { calls, mut communicate, .. } = following;
+    communicate.sort_unstable();
+    communicate.dedup();
+    let calls = Arc::new(calls);
+    let share = |device| DeviceShare { device, calls: Arc::clone(&calls) };
+    Ok(if communicate.len() > 1 { communicate.into_iter().map(share).collect() } else { Vec::new() })
+}
+
+/// What a handle names. Handles of two kinds may be equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum HandleKind {
+    Comm,
+    Window,
+    Stream,
+    Event,
+    Executable,
+    Graph,
+    Node,
+    Memory,
+}
+
+/// The arguments that say on which device a call is, the surest first.
+const HANDLES: [(&str, HandleKind); 15] = [
+    ("comm", HandleKind::Comm),
+    ("window", HandleKind::Window),
+    ("stream", HandleKind::Stream),
+    ("event", HandleKind::Event),
+    ("executable", HandleKind::Executable),
+    ("graph", HandleKind::Graph),
+    ("node", HandleKind::Node),
+    ("address", HandleKind::Memory),
+    ("handle", HandleKind::Memory),
+    ("to", HandleKind::Memory),
+    ("from", HandleKind::Memory),
+    ("send", HandleKind::Memory),
+    ("recv", HandleKind::Memory),
+    ("pool", HandleKind::Memory),
+    ("child", HandleKind::Graph),
+];
+
+/// Handles of default streams: of whichever device is current.
+const DEFAULT_STREAMS: u64 = 2;
+
+#[derive(Debug, Default)]
+struct OfThread {
+    current: u32,
+    /// Contexts of the driver that were pushed over others.
+    pushed: Vec<u32>,
+    /// Calls that were entered, with their devices.
+    open: Vec<(ShapeId, DeviceNumber)>,
+    /// Groups that are open.
+    depth: u32,
+    /// The devices of registrations of the last group: their windows are noted in this order once it has ended.
+    registered: VecDeque<DeviceNumber>,
+}
+
+#[derive(Debug, Default)]
+struct Following {
+    calls: CallDevices,
+    threads: FxHashMap<u32, OfThread>,
+    handles: FxHashMap<(HandleKind, u64), DeviceNumber>,
+    contexts: FxHashMap<u64, u32>,
+    communicate: Vec<DeviceNumber>,
+}
+
+impl Following {
+    fn event(&mut self, event: CallEvent, process: &ProcessFile) {
+        match event {
+            CallEvent::Enter { thread, call, .. } => {
+                let shape = process.shape(call);
+                let device = self.enter(thread, shape);
+                self.calls.of.push(device);
+                if !shape.instant {
+                    self.threads.entry(thread).or_default().open.push((call, device));
+                }
+            }
+            CallEvent::Return { thread, values, .. } => {
+                let Some((call, device)) = self.threads.entry(thread).or_default().open.pop() else { return };
+                let result = values.map(|values| process.shape(values));
+                if result.is_none_or(|result| &*result.name != "failed") {
+                    self.returned(thread, (process.shape(call), device), result);
+                }
+            }
+            // Returns may be among what was lost.
+            CallEvent::Lost { thread, .. } => self.threads.entry(thread).or_default().open.clear(),
+        }
+    }
+
+    fn enter(&mut self, thread: u32, call: &Shape) -> DeviceNumber {
+        let kind = CallKind::of(&call.name);
+        let vendors = call.name.starts_with("nccl") || call.name.starts_with("cu");
+        let of_thread = self.threads.entry(thread).or_default();
+        match kind {
+            CallKind::GroupWindow => {
+                let device = of_thread.registered.pop_front().unwrap_or(EVERYBODYS);
+                if let Some(window) = call.get("window").and_then(Argument::number) {
+                    self.handles.insert((HandleKind::Window, window), device);
+                }
+                return device;
+            }
+            CallKind::GroupStart => {
+                if of_thread.depth == 0 {
+                    of_thread.registered.clear();
+                }
+                of_thread.depth += 1;
+                return EVERYBODYS;
+            }
+            CallKind::GroupEnd => {
+                of_thread.depth = of_thread.depth.saturating_sub(1);
+                return EVERYBODYS;
+            }
+            _ if !vendors || call.instant || kind == CallKind::InitAll => return EVERYBODYS,
+            _ => {}
+        }
+        let grouped = of_thread.depth > 0;
+        let current = DeviceNumber(of_thread.current);
+        let known = HANDLES.iter().find_map(|(key, of)| {
+            let handle = call.get(key).and_then(Argument::number)?;
+            if *of == HandleKind::Stream && handle <= DEFAULT_STREAMS {
+                return Some(current);
+            }
+            self.handles.get(&(*of, handle)).copied()
+        });
+        let device = known.unwrap_or(current);
+        if grouped && kind == CallKind::Register {
+            self.threads.entry(thread).or_default().registered.push_back(device);
+        }
+        let event = call.get("event").and_then(Argument::number).map(|event| (HandleKind::Event, event));
+        if let Some(event) = event {
+            let waits = matches!(
+                kind,
+                CallKind::StreamWaitEvent
+                    | CallKind::Synchronize(Awaitable::Event)
+                    | CallKind::Query(Awaitable::Event)
+            );
+            if kind == CallKind::EventRecord {
+                self.handles.insert(event, device);
+            } else if waits && self.handles.get(&event).is_some_and(|recorded| *recorded != device) {
+                self.calls.waits_for_others.insert(self.calls.of.len() as u64);
+            } else if kind == CallKind::EventDestroy {
+                self.handles.remove(&event);
+            }
+        }
+        device
+    }
+
+    fn returned(&mut self, thread: u32, (call, device): (&Shape, DeviceNumber), result: Option<&Shape>) {
+        let number = |shape: &Shape, key: &str| shape.get(key).and_then(Argument::number);
+        let given = |key: &str| result.and_then(|result| number(result, key));
+        let small = |number: u64| u32::try_from(number).unwrap_or(0);
+        let of_thread = self.threads.entry(thread).or_default();
+        match &*call.name {
+            "cudaSetDevice" => of_thread.current = number(call, "device").map_or(0, small),
+            "cuDevicePrimaryCtxRetain" | "cuCtxCreate" => {
+                let device = number(call, "device").map_or(0, small);
+                if let Some(context) = given("context") {
+                    self.contexts.insert(context, device);
+                }
+                // A context that is made is current from then on.
+                if &*call.name == "cuCtxCreate" {
+                    of_thread.pushed.push(of_thread.current);
+                    of_thread.current = device;
+                }
+            }
+            "cuCtxSetCurrent" | "cuCtxPushCurrent" => {
+                if &*call.name == "cuCtxPushCurrent" {
+                    of_thread.pushed.push(of_thread.current);
+                }
+                let context = number(call, "context");
+                if let Some(device) = context.and_then(|context| self.contexts.get(&context)) {
+                    of_thread.current = *device;
+                }
+            }
+            "cuCtxPopCurrent" => of_thread.current = of_thread.pushed.pop().unwrap_or(0),
+            "ncclCommInitAll" => {
+                let devices = devices_of(call);
+                let comms = result.and_then(|result| result.get("comms")).map(|comms| words(comms, 8));
+                for (comm, device) in comms.unwrap_or_default().into_iter().zip(&devices) {
+                    self.handles.insert((HandleKind::Comm, comm), *device);
+                }
+                self.communicate.extend(devices);
+            }
+            _ => {
+                if CallKind::of(&call.name).makes_comm(call) {
+                    self.communicate.push(device);
+                }
+                for (key, of) in HANDLES {
+                    if let Some(made) = given(key) {
+                        self.handles.insert((of, made), device);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Passes on what one device does of the events of its process.
+#[derive(Debug)]
+pub(super) struct ShareFilter<'a> {
+    share: Option<&'a DeviceShare>,
+    /// By thread: whether each call that was entered is passed on.
+    open: FxHashMap<u32, Vec<bool>>,
+}
+
+impl<'a> ShareFilter<'a> {
+    /// Of a process of one rank, everything is passed on.
+    pub(super) fn new(share: Option<&'a DeviceShare>) -> Self {
+        Self { share, open: FxHashMap::default() }
+    }
+
+    /// Whether an event is this device's. Calls are numbered as in the recording.
+    pub(super) fn passes(&mut self, number: u64, event: &CallEvent, process: &ProcessFile) -> bool {
+        let Some(share) = self.share else { return true };
+        match event {
+            CallEvent::Enter { thread, call, .. } => {
+                let has = share.has(number);
+                if !process.shape(*call).instant {
+                    self.open.entry(*thread).or_default().push(has);
+                }
+                has
+            }
+            CallEvent::Return { thread, .. } => self.open.entry(*thread).or_default().pop().unwrap_or(true),
+            CallEvent::Lost { thread, .. } => {
+                self.open.remove(thread);
+                true
+            }
+        }
+    }
+}
