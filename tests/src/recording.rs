@@ -684,6 +684,37 @@ impl Process {
         comm
     }
 
+    /// Makes a device current for the thread.
+    pub fn set_device(&mut self, device: u32) {
+        self.call(signature!("cudaSetDevice", "device"), &[Field::Number(device.into())]);
+    }
+
+    /// Makes a context of the driver current for the thread.
+    pub fn set_context(&mut self, context: u64) {
+        self.call(signature!("cuCtxSetCurrent", "context"), &[Field::Address(context)]);
+    }
+
+    /// `cuDevicePrimaryCtxRetain`: returns the context of a device.
+    pub fn context(&mut self, device: u32) -> u64 {
+        let context = self.handle();
+        self.enter(signature!("cuDevicePrimaryCtxRetain", "device"), &[Field::Number(device.into())]);
+        self.leave_with(signature!("cuDevicePrimaryCtxRetain", "context"), context);
+        context
+    }
+
+    /// `ncclCommInitAll` of these devices: returns their communicators.
+    pub fn init_on(&mut self, devices: &[u32]) -> Vec<u64> {
+        let comms: Vec<u64> = devices.iter().map(|_| self.handle()).collect();
+        let bytes: Vec<u8> = devices.iter().flat_map(|device| device.to_le_bytes()).collect();
+        let ranks = Field::Number(devices.len() as u64);
+        self.enter(signature!("ncclCommInitAll", "ranks", "devices"), &[ranks, Field::Bytes(&bytes)]);
+        let made: Vec<u8> = comms.iter().flat_map(|comm| comm.to_le_bytes()).collect();
+        let signature = signature!("ncclCommInitAll", "comm", "comms");
+        let (time, fields) = (self.tick(), [Field::None, Field::Bytes(&made)]);
+        self.writer().leave_with(time, signature, &fields);
+        comms
+    }
+
     /// A graph that is put together of a kernel, and maybe another node; returns what can be launched of it.
     pub fn put_together(&mut self, other: bool) -> u64 {
         let (graph, executable) = (self.handle(), self.handle());

@@ -15,6 +15,7 @@ mod conform;
 mod cuts;
 mod damaged;
 mod deadlocks;
+mod devices;
 mod diff;
 mod dumped;
 mod dumps;

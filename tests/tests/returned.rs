@@ -148,7 +148,7 @@ fn a_call_of_nccl_that_failed_does_not_hold() {
 }
 
 #[test]
-fn several_ranks_of_one_process_are_not_judged() {
+fn communicators_of_several_devices_that_were_not_told_apart_are_not_judged() {
     let run = |devices: u32| {
         let mut run = Run::new(1);
         run.all(|process, _| {
@@ -165,7 +165,7 @@ fn several_ranks_of_one_process_are_not_judged() {
     assert!(text.contains("1 collective on 1 communicator by 1 rank"), "{text}");
     let (verdict, text) = judged(run(2), "two-devices");
     assert_eq!(verdict, RunVerdict::Unknown, "{text}");
-    assert!(text.contains("start one process for each GPU"), "{text}");
+    assert!(text.contains("record the run again"), "{text}");
 }
 
 /// Two ranks that reduce a buffer and free it without waiting, as far as was recorded.

@@ -189,7 +189,10 @@ fn joined_again(mut process: ProcessFile) -> ProcessFile {
 #[case::a_rank_twice(joined(0, 1, 1, 2), "both say that they are rank 0")]
 #[case::a_place_twice(joined(1, 1, 0, 2), "joined communicator comm 01010101 as rank 0")]
 #[case::two_sizes(joined(1, 1, 1, 3), "has 2 ranks according to file0 and 3")]
-#[case::two_ranks_of_one(joined_again(joined(1, 1, 1, 2)), "a second rank of a communicator in one process")]
+#[case::two_ranks_of_one(
+    joined_again(joined(1, 1, 1, 2)),
+    "a second rank of a communicator on one device of one process"
+)]
 fn mixed_up_directories_are_refused(#[case] second: ProcessFile, #[case] needle: &str) {
     let error = join(vec![joined(0, 1, 0, 2), second]).expect_err("mixed up").to_string();
     assert!(error.contains(needle), "{error}");

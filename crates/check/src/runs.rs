@@ -109,10 +109,10 @@ pub enum RunError {
         /// How many processes were recorded.
         files: usize,
     },
-    /// A process has more than one rank of a communicator.
+    /// A process has more than one rank of a communicator on one device.
     #[error(
-        "{path}, call {call}: a second rank of a communicator in one process; \
-         recorded runs are read with one rank a process"
+        "{path}, call {call}: a second rank of a communicator on one device of one process; \
+         a device is one rank"
     )]
     TwoRanks {
         /// The file of the process.

@@ -40,8 +40,35 @@ pub(super) fn raced(program: &RunProgram, ops: &[OpRef]) -> Option<String> {
         };
         second.iter().find(meets).map(|b| (*a, *b))
     });
+    if let (true, Some((a, b))) = (one == other, distinct(&first, overlap)) {
+        let origin = program.origin(one.loc)?;
+        let (read, written) = if a.writes { (b, a) } else { (a, b) };
+        return Some(format!(
+            "{} reads bytes {} to {} and writes bytes {} to {}",
+            call(program, rank(one), &origin),
+            read.from,
+            read.to,
+            written.from,
+            written.to
+        ));
+    }
     let (a, b) = overlap.map_or((None, None), |(a, b)| (Some(a), Some(b)));
     Some(format!("{}, and {}", named(one, a)?, named(other, b)?))
+}
+
+/// What one operation reads where it writes itself, and that write.
+fn distinct<'a>(
+    touched: &[Touched<'a>],
+    of: Option<(Touched<'a>, Touched<'a>)>,
+) -> Option<(Touched<'a>, Touched<'a>)> {
+    let (written, _) = of?;
+    let read = touched.iter().find(|other| {
+        other.writes != written.writes
+            && other.of == written.of
+            && other.from < written.to
+            && written.from < other.to
+    });
+    Some((written, *read?))
 }
 
 fn call(program: &RunProgram, rank: &RankRun, origin: &Origin) -> String {

@@ -6,13 +6,14 @@
 //! Not here: which processes are several ranks ([`super::world`]).
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use rankcheck_recording::{Argument, CallEvent, ProcessFile, ReadError, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::call::{Awaitable, CallKind};
+use super::call::{Awaitable, CallKind, CopyReturns};
 use super::sequence::ReadUntil;
 
 /// The number that CUDA has for a device of a process.
@@ -26,6 +27,8 @@ struct CallDevices {
     of: Vec<DeviceNumber>,
     /// Calls that wait for an event that another device recorded last.
     waits_for_others: FxHashSet<u64>,
+    /// Calls by which the host waited for a device, in their order.
+    waits: Vec<(u64, DeviceNumber)>,
 }
 
 /// Of no device in particular.
@@ -54,6 +57,14 @@ impl DeviceShare {
         self.calls.waits_for_others.contains(&number)
     }
 
+    /// Whether the host waited for another device in one of these calls.
+    #[must_use]
+    pub fn waited_elsewhere(&self, calls: Range<u64>) -> bool {
+        let from = self.calls.waits.partition_point(|(call, _)| *call < calls.start);
+        let within = self.calls.waits[from..].iter().take_while(|(call, _)| *call < calls.end);
+        within.into_iter().any(|(_, device)| *device != self.device)
+    }
+
     /// What a call that makes communicators for several devices gave to this one: as if it had made one alone.
     #[must_use]
     pub fn of_result(&self, call: &Shape, result: &Shape) -> Option<Shape> {
@@ -69,7 +80,10 @@ impl DeviceShare {
     /// The rank of this device in what a call makes for several.
     #[must_use]
     pub fn nth_of(&self, call: &Shape) -> Option<u32> {
-        devices_of(call).iter().position(|device| *device == self.device).and_then(|at| u32::try_from(at).ok())
+        devices_of(call)
+            .iter()
+            .position(|device| *device == self.device)
+            .and_then(|at| u32::try_from(at).ok())
     }
 }
 
@@ -105,7 +119,8 @@ pub(super) fn shares(path: &Path, until: ReadUntil) -> Result<Vec<DeviceShare>, 
     while let Some(event) = process.next_event()? {
         following.event(event, &process);
     }
-    let Following { calls, mut communicate, .. } = following;
+    let Following { mut calls, mut communicate, .. } = following;
+    calls.waits.sort_unstable();
     communicate.sort_unstable();
     communicate.dedup();
     let calls = Arc::new(calls);
@@ -148,13 +163,27 @@ const HANDLES: [(&str, HandleKind); 15] = [
 /// Handles of default streams: of whichever device is current.
 const DEFAULT_STREAMS: u64 = 2;
 
+/// What a thread made current.
+#[derive(Debug, Clone, Copy)]
+enum Current {
+    Device(u32),
+    /// A context of the driver. The runtime makes one current before it says on which device it is.
+    Context(u64),
+}
+
+impl Default for Current {
+    fn default() -> Self {
+        Self::Device(0)
+    }
+}
+
 #[derive(Debug, Default)]
 struct OfThread {
-    current: u32,
-    /// Contexts of the driver that were pushed over others.
-    pushed: Vec<u32>,
-    /// Calls that were entered, with their devices.
-    open: Vec<(ShapeId, DeviceNumber)>,
+    current: Current,
+    /// What contexts of the driver were pushed over.
+    pushed: Vec<Current>,
+    /// Calls that were entered, with their numbers and devices.
+    open: Vec<(ShapeId, u64, DeviceNumber)>,
     /// Groups that are open.
     depth: u32,
     /// The devices of registrations of the last group: their windows are noted in this order once it has ended.
@@ -176,16 +205,27 @@ impl Following {
             CallEvent::Enter { thread, call, .. } => {
                 let shape = process.shape(call);
                 let device = self.enter(thread, shape);
+                let number = self.calls.of.len() as u64;
                 self.calls.of.push(device);
                 if !shape.instant {
-                    self.threads.entry(thread).or_default().open.push((call, device));
+                    self.threads.entry(thread).or_default().open.push((call, number, device));
                 }
             }
             CallEvent::Return { thread, values, .. } => {
-                let Some((call, device)) = self.threads.entry(thread).or_default().open.pop() else { return };
+                let Some((call, number, device)) = self.threads.entry(thread).or_default().open.pop() else {
+                    return;
+                };
                 let result = values.map(|values| process.shape(values));
+                let call = process.shape(call);
                 if result.is_none_or(|result| &*result.name != "failed") {
-                    self.returned(thread, (process.shape(call), device), result);
+                    let waits = matches!(
+                        CallKind::of(&call.name),
+                        CallKind::Synchronize(_) | CallKind::Query(_) | CallKind::Copy(CopyReturns::WhenDone)
+                    );
+                    if waits {
+                        self.calls.waits.push((number, device));
+                    }
+                    self.returned(thread, (call, device), result);
                 }
             }
             // Returns may be among what was lost.
@@ -220,7 +260,10 @@ impl Following {
             _ => {}
         }
         let grouped = of_thread.depth > 0;
-        let current = DeviceNumber(of_thread.current);
+        let current = match of_thread.current {
+            Current::Device(device) => DeviceNumber(device),
+            Current::Context(context) => DeviceNumber(self.contexts.get(&context).copied().unwrap_or(0)),
+        };
         let known = HANDLES.iter().find_map(|(key, of)| {
             let handle = call.get(key).and_then(Argument::number)?;
             if *of == HandleKind::Stream && handle <= DEFAULT_STREAMS {
@@ -257,28 +300,24 @@ impl Following {
         let small = |number: u64| u32::try_from(number).unwrap_or(0);
         let of_thread = self.threads.entry(thread).or_default();
         match &*call.name {
-            "cudaSetDevice" => of_thread.current = number(call, "device").map_or(0, small),
+            "cudaSetDevice" => of_thread.current = Current::Device(number(call, "device").map_or(0, small)),
             "cuDevicePrimaryCtxRetain" | "cuCtxCreate" => {
                 let device = number(call, "device").map_or(0, small);
-                if let Some(context) = given("context") {
-                    self.contexts.insert(context, device);
-                }
+                let Some(context) = given("context") else { return };
+                self.contexts.insert(context, device);
                 // A context that is made is current from then on.
                 if &*call.name == "cuCtxCreate" {
                     of_thread.pushed.push(of_thread.current);
-                    of_thread.current = device;
+                    of_thread.current = Current::Context(context);
                 }
             }
             "cuCtxSetCurrent" | "cuCtxPushCurrent" => {
                 if &*call.name == "cuCtxPushCurrent" {
                     of_thread.pushed.push(of_thread.current);
                 }
-                let context = number(call, "context");
-                if let Some(device) = context.and_then(|context| self.contexts.get(&context)) {
-                    of_thread.current = *device;
-                }
+                of_thread.current = number(call, "context").map_or(Current::default(), Current::Context);
             }
-            "cuCtxPopCurrent" => of_thread.current = of_thread.pushed.pop().unwrap_or(0),
+            "cuCtxPopCurrent" => of_thread.current = of_thread.pushed.pop().unwrap_or_default(),
             "ncclCommInitAll" => {
                 let devices = devices_of(call);
                 let comms = result.and_then(|result| result.get("comms")).map(|comms| words(comms, 8));

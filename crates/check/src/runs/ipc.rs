@@ -82,6 +82,11 @@ pub(super) struct IpcListener {
 }
 
 impl IpcListener {
+    /// Whether the process lent memory to others, or opened theirs.
+    pub(super) fn shares_memory(&self) -> bool {
+        !self.exports.is_empty() || !self.opens.is_empty()
+    }
+
     /// Whether calls of this kind are of interest here. Memory of other allocators cannot be exported.
     pub(super) fn listens(kind: CallKind) -> bool {
         matches!(

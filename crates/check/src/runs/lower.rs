@@ -127,6 +127,8 @@ pub(super) struct Lowering<'a> {
     unseen: Option<Operand>,
     allocations: u32,
     device: device::DeviceHandles,
+    /// The calls before this one were looked at, whichever device of the process they are on.
+    looked_at: u64,
 }
 
 impl<'a> Lowering<'a> {
@@ -163,10 +165,17 @@ impl<'a> Lowering<'a> {
             unseen: None,
             allocations: 0,
             device: device::DeviceHandles::new(names),
+            looked_at: 0,
         }
     }
 
     fn event(&mut self, process: &ProcessFile, number: u64, event: CallEvent) {
+        if let Some(share) = &self.member.share
+            && share.waited_elsewhere(self.looked_at..number)
+        {
+            self.program.waits.may_wait(MayWait::OtherDevice, self.ops.len());
+        }
+        self.looked_at = self.looked_at.max(number);
         match event {
             CallEvent::Enter { time, thread, call } => {
                 let number = u32::try_from(number).unwrap_or(u32::MAX);
@@ -402,11 +411,11 @@ impl<'a> Lowering<'a> {
             return;
         }
         self.program.waits.called(kind, &call.name);
-        if kind == CallKind::InitAll && share.is_none() && call::number(call, "ranks") > 1 {
-            self.cut_before(&open, Lacks::Ranks);
-        }
         let own = share.filter(|_| kind == CallKind::InitAll).zip(result);
         let own = own.and_then(|(share, result)| share.of_result(call, result));
+        if kind == CallKind::InitAll && own.is_none() && call::number(call, "ranks") > 1 {
+            self.cut_before(&open, Lacks::Ranks);
+        }
         let result = own.as_ref().or(result);
         if share.is_some_and(|share| share.waits_for_others(open.origin.number.into())) {
             self.program.waits.may_wait(MayWait::OtherDevice, self.ops.len());

@@ -20,7 +20,7 @@ pub(super) enum MayWait {
     HostFunction,
     /// It waits for an event that other processes know, and which record of it that is was not recorded.
     SharedEvent,
-    /// It waits for an event of another of its devices, and what that had waited for by then is not followed.
+    /// It waits for another of its devices, and what that had waited for by then is not followed.
     OtherDevice,
 }
 
@@ -30,7 +30,7 @@ impl MayWait {
         match self {
             Self::HostFunction => "has a stream call functions of the host in between",
             Self::SharedEvent => "waits for events that processes share in between",
-            Self::OtherDevice => "waits for events of another device of its process in between",
+            Self::OtherDevice => "waits for another device of its process in between",
         }
     }
 }

@@ -232,7 +232,10 @@ impl CommListener {
                     Some(Some(rank)) => {
                         let id = format!("{number:08} of {}", self.process).into();
                         let share = self.share.as_ref().expect("it has a rank");
-                        (Birth::Init { id, nth: 0, rank, ranks }, result.and_then(|result| share.of_result(call, result)))
+                        (
+                            Birth::Init { id, nth: 0, rank, ranks },
+                            result.and_then(|result| share.of_result(call, result)),
+                        )
                     }
                 };
                 self.born(number, birth, own.as_ref().or(result));
@@ -669,6 +672,7 @@ fn assign(
     } else {
         by_communicator(processes, said)
     };
+    let ranks = with_lenders(processes, ranks);
     let mut by_rank: BTreeMap<Rank, usize> = BTreeMap::new();
     let mut bystanders = Vec::new();
     for (file, rank) in ranks.into_iter().enumerate() {
@@ -702,12 +706,26 @@ fn assign(
     Ok((by_rank, bystanders))
 }
 
+/// A process that nobody called a rank, and that lends memory to others or opens theirs, is one behind all others.
+fn with_lenders(
+    processes: &[(PathBuf, Header, CommListener)],
+    mut ranks: Vec<Option<u32>>,
+) -> Vec<Option<u32>> {
+    let said = processes.iter().filter_map(|(_, header, local)| header.ranks.or(local.noted_ranks)).max();
+    let highest = ranks.iter().flatten().max().map_or(0, |highest| highest + 1);
+    let mut next = said.unwrap_or(0).min(RANKS_MAX).max(highest);
+    for (rank, (_, _, local)) in ranks.iter_mut().zip(processes) {
+        if rank.is_none() && local.comms.is_empty() && local.ipc.shares_memory() {
+            *rank = Some(next);
+            next += 1;
+        }
+    }
+    ranks
+}
+
 /// Ranks where a process is one on each of several devices, so that the launcher's say nothing: those in a communicator that all
 /// have, or else in the order of what the launcher said, and of devices.
-fn by_device(
-    processes: &[(PathBuf, Header, CommListener)],
-    said: &[Option<u32>],
-) -> Vec<Option<u32>> {
+fn by_device(processes: &[(PathBuf, Header, CommListener)], said: &[Option<u32>]) -> Vec<Option<u32>> {
     let ranks = by_communicator(processes, vec![None; processes.len()]);
     let communicates = |file: usize| !processes[file].2.comms.is_empty();
     if (0..processes.len()).all(|file| ranks[file].is_some() || !communicates(file)) {

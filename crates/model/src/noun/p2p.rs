@@ -781,20 +781,36 @@ impl Cx<'_> {
         self.me_mut().executed_mut().transfers += halves;
     }
 
-    /// Transfers of one launch run at the same time: what one of them receives into, no other may use.
+    /// Transfers of one launch run at the same time: what one of them receives into, no other may use. What a rank sends
+    /// itself may lie where it is received: that is how a root gathers and scatters in place (`nccl.h`).
     fn judge_collisions(&mut self, transfers: &[Half]) {
         let (m, rank) = (self.m, self.rank);
         let range = |transfer: &Half| (transfer.buffer.offset_bytes, transfer.buffer.len_bytes);
+        let in_place = |one: &Half, other: &Half| {
+            (one.peer, other.peer) == (rank, rank)
+                && one.direction != other.direction
+                && range(one) == range(other)
+        };
         for (at, one) in transfers.iter().enumerate() {
             let collides = |other: &&Half| {
                 (one.direction == Direction::Recv || other.direction == Direction::Recv)
                     && one.buffer.memory == other.buffer.memory
                     && overlap(range(one), range(other))
+                    && !in_place(one, other)
             };
             let Some(other) = transfers[..at].iter().find(collides) else { continue };
             let past = self.here().past();
             let about = About::Memory(rank, one.buffer.memory);
             m.find(self.state, Rule::Mem2, about, &[one.op, other.op], past, || {
+                if one.op == other.op {
+                    return format!(
+                        "on rank {} nothing orders what is sent and what is received at {}, which are the same bytes of {}: it does not \
+                         work in place there",
+                        rank.0,
+                        m.at(&one.op),
+                        m.buffer_name(&one.buffer)
+                    );
+                }
                 format!(
                     "on rank {} nothing orders the accesses to {} at {} and at {}: a group runs them together",
                     rank.0,

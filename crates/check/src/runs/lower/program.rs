@@ -162,8 +162,7 @@ impl fmt::Display for Lacks {
             ),
             Self::Events => f.write_str("events behind it were lost while recording"),
             Self::Ranks => f.write_str(
-                "it makes several ranks in one process, and recorded runs are judged with one rank a process; start \
-                 one process for each GPU",
+                "which communicator it made for which device was not recorded; record the run again with this version",
             ),
             Self::Capture => f.write_str("the capture that it begins was lost"),
             Self::Model(says) => write!(f, "the model is wrong here: {says}"),

@@ -1,0 +1,256 @@
+//! Recorded processes that drive several devices: each is a rank on every one of them.
+//!
+//! Not here: processes of one device (`tests/tests/runs.rs`).
+
+use std::path::PathBuf;
+
+use rankcheck::runs::judge::{RunVerdict, judge, read};
+use rankcheck::runs::report::text;
+use rankcheck_tests::recording::{Process, Run};
+use rankcheck_tests::repository::{differs_from_golden, enter};
+use rstest::rstest;
+
+use crate::verdicts;
+
+const MIB: u64 = 1 << 20;
+
+fn judged(mut run: Run, name: &str) -> (RunVerdict, String) {
+    run.exit();
+    let judged = verdicts::judged(run, &format!("devices-{name}"));
+    (judged.verdict, text(&judged))
+}
+
+/// How a process comes to two communicators.
+#[derive(Debug, Clone, Copy)]
+enum Made {
+    InAGroup,
+    AtOnce,
+    ByTwoThreads,
+    ThroughTheDriver,
+}
+
+/// The communicators of both devices; device 1 is the first rank, so that the order of devices says nothing.
+fn comms(process: &mut Process, made: Made) -> [u64; 2] {
+    match made {
+        Made::InAGroup => {
+            let mut comms = [0; 2];
+            process.group(|process| {
+                for device in [0, 1] {
+                    process.set_device(device);
+                    comms[device as usize] = process.init(1, 1 - device, 2);
+                }
+            });
+            comms
+        }
+        Made::AtOnce => {
+            let comms = process.init_on(&[1, 0]);
+            [comms[1], comms[0]]
+        }
+        Made::ByTwoThreads => {
+            let comms = [process.handle(), process.handle()];
+            for device in [0, 1] {
+                process.thread = device as usize;
+                process.set_device(device);
+                process.enter_init(1, 1 - device, 2);
+            }
+            for device in [1, 0] {
+                process.thread = device;
+                process.leave_init(comms[device]);
+            }
+            comms
+        }
+        Made::ThroughTheDriver => {
+            let contexts = [process.context(0), process.context(1)];
+            let mut comms = [0; 2];
+            process.group(|process| {
+                for device in [0, 1] {
+                    process.set_context(contexts[device as usize]);
+                    comms[device as usize] = process.init(1, 1 - device, 2);
+                }
+            });
+            comms
+        }
+    }
+}
+
+/// One process on two devices that all-reduces so many elements on each.
+fn reduces(made: Made, counts: [u64; 2]) -> Run {
+    let mut run = Run::new(1);
+    run.all(|process, _| {
+        process.header.rank = None;
+        let comms = comms(process, made);
+        process.thread = 0;
+        let mut buffers = [(0, 0); 2];
+        for device in [0, 1] {
+            process.set_device(device);
+            buffers[device as usize] = (process.malloc(MIB), process.stream());
+        }
+        process.group(|process| {
+            for device in [0, 1] {
+                let (buffer, stream) = buffers[device];
+                process.all_reduce(comms[device], buffer, counts[device], stream);
+            }
+        });
+        for (device, (buffer, stream)) in [0, 1].into_iter().zip(buffers) {
+            process.set_device(device);
+            process.synchronize(stream);
+            process.cuda_free(buffer);
+            process.destroy(comms[device as usize]);
+        }
+    });
+    run
+}
+
+#[rstest]
+#[case::in_a_group(Made::InAGroup)]
+#[case::at_once(Made::AtOnce)]
+#[case::by_two_threads(Made::ByTwoThreads)]
+#[case::through_the_driver(Made::ThroughTheDriver)]
+fn a_process_is_a_rank_on_each_device(#[case] made: Made) {
+    let (verdict, text) = judged(reduces(made, [1024, 1024]), &format!("{made:?}"));
+    assert_eq!(verdict, RunVerdict::Holds, "{text}");
+    assert!(text.contains("1 collective on 1 communicator by 2 ranks"), "{text}");
+    let (verdict, text) = judged(reduces(made, [1024, 2048]), &format!("{made:?}-differ"));
+    assert_eq!(verdict, RunVerdict::Fails, "{text}");
+    // Device 1 has the first rank.
+    assert!(
+        text.contains("of 2048 f32 (sum) on rank 0") && text.contains("of 1024 f32 (sum) on rank 1"),
+        "{text}"
+    );
+}
+
+/// Calls keep the numbers that they have in the recording, whichever device they are on.
+#[test]
+fn calls_are_numbered_as_in_the_recording() {
+    let (_, text) = judged(reduces(Made::InAGroup, [1024, 2048]), "numbers");
+    // process, group, two devices and inits, group end, two devices, mallocs and streams, group, then these.
+    assert!(text.contains("call 14 (ncclAllReduce)") && text.contains("call 15 (ncclAllReduce)"), "{text}");
+}
+
+/// What one device does is waited for by a synchronization with it. One with the other may have told the host enough: nobody is accused.
+#[rstest]
+#[case::with_its_own(Some(0), RunVerdict::Holds)]
+#[case::with_the_other(Some(1), RunVerdict::Unknown)]
+#[case::with_none(None, RunVerdict::Fails)]
+fn waiting_for_one_device_is_no_wait_for_another(#[case] waited: Option<usize>, #[case] wanted: RunVerdict) {
+    let mut run = Run::new(1);
+    run.all(|process, _| {
+        process.header.rank = None;
+        let comms = process.init_on(&[0, 1]);
+        let mut buffers = [(0, 0); 2];
+        for device in [0, 1] {
+            process.set_device(device);
+            buffers[device as usize] = (process.malloc(MIB), process.stream());
+        }
+        process.group(|process| {
+            for device in [0, 1] {
+                process.all_reduce(comms[device], buffers[device].0, 1024, buffers[device].1);
+            }
+        });
+        process.set_device(0);
+        if let Some(waited) = waited {
+            process.synchronize(buffers[waited].1);
+        }
+        let other = process.stream();
+        process.copy(buffers[0].0, buffers[0].0 + 4096, 4096, other);
+        process.synchronize(other);
+        process.synchronize(buffers[0].1);
+    });
+    let (verdict, text) = judged(run, &format!("waits-{waited:?}"));
+    assert_eq!(verdict, wanted, "{text}");
+}
+
+/// A stream that waits for an event of another device: in which order these came to it is not followed, and nobody is accused.
+#[test]
+fn events_of_another_device_are_doubted() {
+    let mut run = Run::new(1);
+    run.all(|process, _| {
+        process.header.rank = None;
+        let comms = process.init_on(&[0, 1]);
+        let mut buffers = [(0, 0); 2];
+        for device in [0, 1] {
+            process.set_device(device);
+            buffers[device as usize] = (process.malloc(MIB), process.stream());
+        }
+        process.group(|process| {
+            for device in [0, 1] {
+                process.all_reduce(comms[device], buffers[device].0, 1024, buffers[device].1);
+            }
+        });
+        // Device 1 waits for device 0, and a second stream of device 0 for device 1.
+        let (there, back) = (process.handle(), process.handle());
+        process.set_device(0);
+        let other = process.stream();
+        process.record(there, buffers[0].1);
+        process.wait(buffers[1].1, there);
+        process.record(back, buffers[1].1);
+        process.wait(other, back);
+        process.copy(buffers[0].0, buffers[0].0 + 4096, 4096, other);
+        process.synchronize(other);
+        process.synchronize(buffers[0].1);
+    });
+    let (verdict, text) = judged(run, "events");
+    assert_eq!(verdict, RunVerdict::Unknown, "{text}");
+    assert!(text.contains("waits for another device of its process in between"), "{text}");
+}
+
+/// Two processes of two devices each: the ranks are those of the communicator that has all four.
+#[test]
+fn processes_of_several_devices_make_one_job() {
+    let job = |counts: [u64; 4]| {
+        let mut run = Run::new(2);
+        run.all(|process, nth| {
+            let mut comms = [0; 2];
+            process.group(|process| {
+                for device in [0, 1] {
+                    process.set_device(device);
+                    comms[device as usize] = process.init(1, 2 * nth + device, 4);
+                }
+            });
+            let mut buffers = [(0, 0); 2];
+            for device in [0, 1] {
+                process.set_device(device);
+                buffers[device as usize] = (process.malloc(MIB), process.stream());
+            }
+            process.group(|process| {
+                for device in [0, 1] {
+                    let count = counts[2 * nth as usize + device];
+                    process.all_reduce(comms[device], buffers[device].0, count, buffers[device].1);
+                }
+            });
+            for (buffer, stream) in buffers {
+                process.synchronize(stream);
+                process.cuda_free(buffer);
+            }
+        });
+        run
+    };
+    let (verdict, text) = judged(job([1024; 4]), "job");
+    assert_eq!(verdict, RunVerdict::Holds, "{text}");
+    assert!(text.contains("by 4 ranks"), "{text}");
+    let (verdict, text) = judged(job([1024, 1024, 1024, 512]), "job-differs");
+    assert_eq!(verdict, RunVerdict::Fails, "{text}");
+    assert!(text.contains("of 512 f32 (sum) on rank 3"), "{text}");
+}
+
+/// What real programs of others recorded on two GPUs, most of them one process for both: nccl-tests, examples of NCCL, JAX, CuPy, and
+/// a sample of CUDA that shares memory between processes without NCCL. Each is judged as the report beside it says.
+#[test]
+fn programs_of_others_are_judged_as_their_reports_say() {
+    enter();
+    let mut folders: Vec<PathBuf> = std::fs::read_dir("tests/recordings/devices")
+        .expect("they are kept")
+        .map(|entry| entry.expect("it is listed").path())
+        .filter(|path| path.is_dir())
+        .collect();
+    folders.sort();
+    assert!(folders.len() >= 12, "only {} recordings were found", folders.len());
+    let differ: Vec<String> = folders
+        .iter()
+        .filter_map(|folder| {
+            let judged = judge(read(folder).expect("a recording"), None).expect("a run of one job");
+            differs_from_golden(&folder.with_extension("report"), &text(&judged))
+        })
+        .collect();
+    assert!(differ.is_empty(), "{}", differ.join("\n"));
+}
