@@ -83,7 +83,7 @@ fn run(test: &str, before: &str, way: &[&str]) -> Ran {
     Ran { code: output.status.code(), processes }
 }
 
-const CALLS: [&str; 10] = [
+const CALLS: [&str; 11] = [
     "ncclGroupStart",
     "returned",
     "ncclGroupEnd",
@@ -92,6 +92,7 @@ const CALLS: [&str; 10] = [
     "returned ncclMemAlloc address=0x1040",
     "ncclCommInitRank id=",
     "returned ncclCommInitRank comm=0xc003",
+    "process nccl_version=22809",
     "cudaSetDevice device=2",
     "returned",
 ];
@@ -106,7 +107,7 @@ fn calls_are_written_with_what_they_return() {
         assert!(found.starts_with(wanted), "{found} is not {wanted}");
     }
     assert!(words[6].ends_with(" rank=3 ranks=4 blocking=1"), "{}", words[6]);
-    assert_eq!(words[10], "exit code=0");
+    assert_eq!(words[11], "exit code=0");
     assert_eq!(ran.processes[0].process.header.rank, Some(3));
     assert!(ran.processes[0].process.cuts().is_empty());
 }
@@ -188,10 +189,11 @@ fn every_form_of_a_launch_is_recorded_once() {
         "cudaLaunchHostFunc stream=0x5",
         "host_function",
         "cudaStreamSynchronize stream=0x5",
-        "ncclCommInitAll ranks=1",
-        "returned ncclCommInitAll comm=0xd000",
-        "ncclCommInitAll ranks=2",
-        "returned ncclCommInitAll comm=unknown",
+        "ncclCommInitAll ranks=1 devices=unknown",
+        "returned ncclCommInitAll comm=0xd000 comms=00d0000000000000",
+        "process nccl_version=22809",
+        "ncclCommInitAll ranks=2 devices=unknown",
+        "returned ncclCommInitAll comm=unknown comms=00d000000000000001d0000000000000",
     ];
     // By what a function of the host is known is another number each time.
     let unnumbered = |words: String| match words.split_once("host_function").or(words.split_once("HostFunc"))

@@ -23,6 +23,7 @@ const FAILED: Signature = Signature { name: "failed", keys: &["code"], instant: 
 /// What is noted when the process ends in order.
 const EXIT: Signature = Signature { name: "exit", keys: &["code"], instant: true };
 /// The window of a registration within a group that has ended; in the order of the registrations.
+const VERSION: Signature = Signature { name: "process", keys: &["nccl_version"], instant: true };
 const MADE: Signature = Signature { name: "ncclGroupEnd.window", keys: &["window"], instant: true };
 /// Signatures that a program may define itself; they are never given back.
 const DEFINED_MAX: usize = 4096;
@@ -348,6 +349,20 @@ pub(crate) fn group_ended(thread: &LogThread, made: impl Fn(usize) -> Option<u64
             log.writer.enter(SHARED.clock.now(), &MADE, &[window]);
         }
     });
+}
+
+/// A communicator was made: the version of NCCL is noted, once a process.
+pub(crate) fn comm_made(thread: &LogThread, version: impl FnOnce() -> Option<u64>) {
+    // A child of a fork has a recording of its own.
+    static TOLD: AtomicU32 = AtomicU32::new(0);
+    if TOLD.swap(std::process::id(), Ordering::Relaxed) == std::process::id() {
+        return;
+    }
+    if let Some(version) = version() {
+        with_log(thread, |log| {
+            log.writer.enter(SHARED.clock.now(), &VERSION, &[Field::Number(version)]);
+        });
+    }
 }
 
 /// An event is recorded: what was known of it is no more.

@@ -71,6 +71,8 @@ const PLACES: &[(&str, &str)] = &[
     ("tests/recordings/*.{c,py,sh}", "how runs were recorded on GPUs"),
     ("tests/recordings/programs/*.py", "the programs that were recorded"),
     ("tests/recordings/foreign/*.py", "how programs of others are started, to be recorded"),
+    ("tests/recordings/devices/*/process-*.rankrec", "runs of others' programs on several devices"),
+    ("tests/recordings/devices/*.report", "golden reports of these"),
     ("tests/recordings/runs/*/*/rank-*.rankrec", "the runs"),
     ("tests/recordings/runs/*/*.report", "golden reports of the runs"),
     ("tests/dumps/*.py", "how dumps were made on GPUs"),

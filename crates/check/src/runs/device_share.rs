@@ -115,11 +115,11 @@ fn words(bytes: &Argument, each: usize) -> Vec<u64> {
 /// If the file cannot be read to its end or to where it was cut.
 pub(super) fn shares(path: &Path, until: ReadUntil) -> Result<Vec<DeviceShare>, ReadError> {
     let mut process = until.open(path)?;
-    let mut following = Following::default();
+    let mut following = DeviceTracker::default();
     while let Some(event) = process.next_event()? {
         following.event(event, &process);
     }
-    let Following { mut calls, mut communicate, .. } = following;
+    let DeviceTracker { mut calls, mut communicate, .. } = following;
     calls.waits.sort_unstable();
     communicate.sort_unstable();
     communicate.dedup();
@@ -130,7 +130,7 @@ pub(super) fn shares(path: &Path, until: ReadUntil) -> Result<Vec<DeviceShare>, 
 
 /// What a handle names. Handles of two kinds may be equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum HandleKind {
+enum HandleOf {
     Comm,
     Window,
     Stream,
@@ -142,22 +142,22 @@ enum HandleKind {
 }
 
 /// The arguments that say on which device a call is, the surest first.
-const HANDLES: [(&str, HandleKind); 15] = [
-    ("comm", HandleKind::Comm),
-    ("window", HandleKind::Window),
-    ("stream", HandleKind::Stream),
-    ("event", HandleKind::Event),
-    ("executable", HandleKind::Executable),
-    ("graph", HandleKind::Graph),
-    ("node", HandleKind::Node),
-    ("address", HandleKind::Memory),
-    ("handle", HandleKind::Memory),
-    ("to", HandleKind::Memory),
-    ("from", HandleKind::Memory),
-    ("send", HandleKind::Memory),
-    ("recv", HandleKind::Memory),
-    ("pool", HandleKind::Memory),
-    ("child", HandleKind::Graph),
+const HANDLES: [(&str, HandleOf); 15] = [
+    ("comm", HandleOf::Comm),
+    ("window", HandleOf::Window),
+    ("stream", HandleOf::Stream),
+    ("event", HandleOf::Event),
+    ("executable", HandleOf::Executable),
+    ("graph", HandleOf::Graph),
+    ("node", HandleOf::Node),
+    ("address", HandleOf::Memory),
+    ("handle", HandleOf::Memory),
+    ("to", HandleOf::Memory),
+    ("from", HandleOf::Memory),
+    ("send", HandleOf::Memory),
+    ("recv", HandleOf::Memory),
+    ("pool", HandleOf::Memory),
+    ("child", HandleOf::Graph),
 ];
 
 /// Handles of default streams: of whichever device is current.
@@ -165,23 +165,23 @@ const DEFAULT_STREAMS: u64 = 2;
 
 /// What a thread made current.
 #[derive(Debug, Clone, Copy)]
-enum Current {
+enum CurrentDevice {
     Device(u32),
     /// A context of the driver. The runtime makes one current before it says on which device it is.
     Context(u64),
 }
 
-impl Default for Current {
+impl Default for CurrentDevice {
     fn default() -> Self {
         Self::Device(0)
     }
 }
 
 #[derive(Debug, Default)]
-struct OfThread {
-    current: Current,
+struct ThreadDevice {
+    current: CurrentDevice,
     /// What contexts of the driver were pushed over.
-    pushed: Vec<Current>,
+    pushed: Vec<CurrentDevice>,
     /// Calls that were entered, with their numbers and devices.
     open: Vec<(ShapeId, u64, DeviceNumber)>,
     /// Groups that are open.
@@ -191,15 +191,15 @@ struct OfThread {
 }
 
 #[derive(Debug, Default)]
-struct Following {
+struct DeviceTracker {
     calls: CallDevices,
-    threads: FxHashMap<u32, OfThread>,
-    handles: FxHashMap<(HandleKind, u64), DeviceNumber>,
+    threads: FxHashMap<u32, ThreadDevice>,
+    handles: FxHashMap<(HandleOf, u64), DeviceNumber>,
     contexts: FxHashMap<u64, u32>,
     communicate: Vec<DeviceNumber>,
 }
 
-impl Following {
+impl DeviceTracker {
     fn event(&mut self, event: CallEvent, process: &ProcessFile) {
         match event {
             CallEvent::Enter { thread, call, .. } => {
@@ -241,7 +241,7 @@ impl Following {
             CallKind::GroupWindow => {
                 let device = of_thread.registered.pop_front().unwrap_or(EVERYBODYS);
                 if let Some(window) = call.get("window").and_then(Argument::number) {
-                    self.handles.insert((HandleKind::Window, window), device);
+                    self.handles.insert((HandleOf::Window, window), device);
                 }
                 return device;
             }
@@ -261,12 +261,14 @@ impl Following {
         }
         let grouped = of_thread.depth > 0;
         let current = match of_thread.current {
-            Current::Device(device) => DeviceNumber(device),
-            Current::Context(context) => DeviceNumber(self.contexts.get(&context).copied().unwrap_or(0)),
+            CurrentDevice::Device(device) => DeviceNumber(device),
+            CurrentDevice::Context(context) => {
+                DeviceNumber(self.contexts.get(&context).copied().unwrap_or(0))
+            }
         };
         let known = HANDLES.iter().find_map(|(key, of)| {
             let handle = call.get(key).and_then(Argument::number)?;
-            if *of == HandleKind::Stream && handle <= DEFAULT_STREAMS {
+            if *of == HandleOf::Stream && handle <= DEFAULT_STREAMS {
                 return Some(current);
             }
             self.handles.get(&(*of, handle)).copied()
@@ -275,7 +277,7 @@ impl Following {
         if grouped && kind == CallKind::Register {
             self.threads.entry(thread).or_default().registered.push_back(device);
         }
-        let event = call.get("event").and_then(Argument::number).map(|event| (HandleKind::Event, event));
+        let event = call.get("event").and_then(Argument::number).map(|event| (HandleOf::Event, event));
         if let Some(event) = event {
             let waits = matches!(
                 kind,
@@ -300,7 +302,9 @@ impl Following {
         let small = |number: u64| u32::try_from(number).unwrap_or(0);
         let of_thread = self.threads.entry(thread).or_default();
         match &*call.name {
-            "cudaSetDevice" => of_thread.current = Current::Device(number(call, "device").map_or(0, small)),
+            "cudaSetDevice" => {
+                of_thread.current = CurrentDevice::Device(number(call, "device").map_or(0, small))
+            }
             "cuDevicePrimaryCtxRetain" | "cuCtxCreate" => {
                 let device = number(call, "device").map_or(0, small);
                 let Some(context) = given("context") else { return };
@@ -308,21 +312,22 @@ impl Following {
                 // A context that is made is current from then on.
                 if &*call.name == "cuCtxCreate" {
                     of_thread.pushed.push(of_thread.current);
-                    of_thread.current = Current::Context(context);
+                    of_thread.current = CurrentDevice::Context(context);
                 }
             }
             "cuCtxSetCurrent" | "cuCtxPushCurrent" => {
                 if &*call.name == "cuCtxPushCurrent" {
                     of_thread.pushed.push(of_thread.current);
                 }
-                of_thread.current = number(call, "context").map_or(Current::default(), Current::Context);
+                of_thread.current =
+                    number(call, "context").map_or(CurrentDevice::default(), CurrentDevice::Context);
             }
             "cuCtxPopCurrent" => of_thread.current = of_thread.pushed.pop().unwrap_or_default(),
             "ncclCommInitAll" => {
                 let devices = devices_of(call);
                 let comms = result.and_then(|result| result.get("comms")).map(|comms| words(comms, 8));
                 for (comm, device) in comms.unwrap_or_default().into_iter().zip(&devices) {
-                    self.handles.insert((HandleKind::Comm, comm), *device);
+                    self.handles.insert((HandleOf::Comm, comm), *device);
                 }
                 self.communicate.extend(devices);
             }

@@ -344,7 +344,11 @@ impl<'a> Lowering<'a> {
                 self.device.begins_in_the_middle();
                 self.exists(note, origin);
             }
-            CallKind::Process => self.program.nccl = note.get("nccl_version").and_then(version),
+            // The recorder tells of it, and PyTorch too.
+            CallKind::Process => {
+                let told = note.get("nccl_version").and_then(version);
+                self.program.nccl = told.or(self.program.nccl.take());
+            }
             CallKind::GroupWindow => {
                 if let (window, Some(operand)) = (call::number(note, "window"), self.unnamed.pop_front())
                     && window != 0

@@ -11,7 +11,7 @@ use super::calls::{
     self, Form, Manner, Signed, ToField, WrappedCall, at, calls, digest_at, exported, form, manner,
     recorded_call, recorded_name, returned,
 };
-use super::find::Library;
+use super::find::{self, Library};
 use crate::recorder::{self, CallResult, CallSignatures, LogThread, Where};
 
 type ncclComm_t = *mut c_void;
@@ -134,6 +134,24 @@ unsafe fn window_at(to: *mut ncclWindow_t) -> Option<ncclWindow_t> {
     unsafe { at(to) }
 }
 
+fn comm_made(thread: &LogThread, code: c_int) {
+    if code == 0 {
+        recorder::comm_made(thread, version);
+    }
+}
+
+/// The version of NCCL, as NCCL numbers it.
+fn version() -> Option<u64> {
+    let function = find::function(Library::Nccl, c"ncclGetVersion");
+    let mut version = 0;
+    // SAFETY: the vendor's function of this name has this type; a null pointer is `None`.
+    let function: Option<unsafe extern "C" fn(*mut c_int) -> c_int> =
+        unsafe { std::mem::transmute(function) };
+    // SAFETY: it writes one number.
+    let code = unsafe { function?(&raw mut version) };
+    u64::try_from(version).ok().filter(|_| code == 0)
+}
+
 fn group_began(thread: &LogThread, code: c_int) {
     if code == 0 {
         recorder::group_began(thread);
@@ -152,18 +170,18 @@ calls! {
     Nccl;
     fn ncclGetUniqueId(to: *mut ncclUniqueId) [] -> [id = digest_at(to, 1)];
     fn ncclCommInitRank(to: *mut ncclComm_t, ranks: c_int, id: ncclUniqueId, rank: c_int)
-        [id = digest_at(&raw const id, 1), rank = rank, ranks = ranks, blocking = 1_u32] -> [comm = at(to)];
+        [id = digest_at(&raw const id, 1), rank = rank, ranks = ranks, blocking = 1_u32] -> [comm = at(to)] then comm_made;
     fn ncclCommInitRankConfig(
         to: *mut ncclComm_t, ranks: c_int, id: ncclUniqueId, rank: c_int, config: *mut ncclConfig_t,
     ) [id = digest_at(&raw const id, 1), rank = rank, ranks = ranks, blocking = option(config, blocking, 1),
-        share = option(config, split_share, 0)] -> [comm = at(to)];
+        share = option(config, split_share, 0)] -> [comm = at(to)] then comm_made;
     fn ncclCommInitRankScalable(
         to: *mut ncclComm_t, ranks: c_int, rank: c_int, count: c_int, ids: *mut ncclUniqueId,
         config: *mut ncclConfig_t,
     ) [id = digest_at(ids, usize::try_from(count).unwrap_or(0)), rank = rank, ranks = ranks,
-        blocking = option(config, blocking, 1), share = option(config, split_share, 0)] -> [comm = at(to)];
+        blocking = option(config, blocking, 1), share = option(config, split_share, 0)] -> [comm = at(to)] then comm_made;
     fn ncclCommInitAll(to: *mut ncclComm_t, ranks: c_int, list: *const c_int)
-        [ranks = ranks, devices = devices(list, ranks)] -> [comm = only(to, ranks), comms = comms(to, ranks)];
+        [ranks = ranks, devices = devices(list, ranks)] -> [comm = only(to, ranks), comms = comms(to, ranks)] then comm_made;
     fn ncclCommSplit(
         comm: ncclComm_t, color: c_int, key: c_int, to: *mut ncclComm_t, config: *mut ncclConfig_t,
     ) [comm = comm, color = Signed(color), key = Signed(key)] -> [comm = at(to)];
