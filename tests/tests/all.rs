@@ -48,6 +48,7 @@ mod reports;
 mod returned;
 mod runs;
 mod searches;
+mod several;
 mod shards;
 mod shared;
 mod specs;

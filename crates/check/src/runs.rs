@@ -21,6 +21,7 @@ pub mod follow;
 pub mod gaps;
 pub mod hosts;
 pub mod ipc;
+mod jobs;
 pub mod judge;
 pub mod launched;
 pub mod lines;
@@ -87,6 +88,18 @@ pub enum RunError {
         second: PathBuf,
         /// The id of the run that the other belongs to.
         second_run: String,
+    },
+    /// Several jobs were recorded into one directory, and one is wanted.
+    #[error(
+        "{path} has {jobs} jobs ({commands}); give each a directory of its own, or judge all with `rankcheck check`"
+    )]
+    SeveralJobs {
+        /// The directory that they lie in.
+        path: PathBuf,
+        /// How many there are.
+        jobs: usize,
+        /// What was typed to start them.
+        commands: String,
     },
     /// Two processes that both communicate say that they are the same rank.
     #[error("{first} and {second} both say that they are rank {rank}; remove the one that is not")]

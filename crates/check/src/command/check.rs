@@ -403,13 +403,15 @@ impl CheckArguments {
 
     /// Judges runs that are judged together.
     fn judged<'a>(&self, runs: &RunCase, stop: &StopRequest) -> CaseResults<'a> {
-        let judge = |folder| judge::read(folder).and_then(|run| judge::judge(run, self.platform));
         let mut judged: Vec<Judged> = Vec::new();
         let mut bad: Vec<SpecError> = Vec::new();
         for folder in runs.recordings.iter().take_while(|_| !stop.asked()) {
-            match judge(folder) {
-                Ok(run) => judged.push(run),
-                Err(error) => bad.push(SpecError::new(error.to_string(), None)),
+            let jobs = judge::read_jobs(folder).unwrap_or_else(|error| vec![Err(error)]);
+            for job in jobs {
+                match job.and_then(|job| judge::judge(job, self.platform)) {
+                    Ok(run) => judged.push(run),
+                    Err(error) => bad.push(SpecError::new(error.to_string(), None)),
+                }
             }
         }
         judge::waive(&mut judged, &self.waive.iter().cloned().collect());

@@ -20,7 +20,8 @@ use crate::page::folder::{self, FolderError, INDEX};
 use crate::page::html::{Among, page};
 use crate::page::index::{IndexRow, Unread, index};
 use crate::page::{explained, launched, recorded, sources};
-use crate::runs::judge::{self, Judged};
+use crate::runs::RunError;
+use crate::runs::judge::{self, Judged, Recording};
 use crate::search::{Detail, Explained, KeptOfRun, Options};
 use crate::spec::{Check, Spec, SpecError};
 use crate::{runs, search};
@@ -180,7 +181,12 @@ impl ReportWriter<'_> {
     }
 
     fn recording(&mut self, folder: &Path) -> Result<(), FolderError> {
-        let judged = judge::read(folder).and_then(|run| judge::judge(run, None));
+        let jobs = judge::read_jobs(folder).unwrap_or_else(|error| vec![Err(error)]);
+        jobs.into_iter().try_for_each(|job| self.recorded_job(job))
+    }
+
+    fn recorded_job(&mut self, job: Result<Recording, RunError>) -> Result<(), FolderError> {
+        let judged = job.and_then(|job| judge::judge(job, None));
         let diagram = judged.and_then(|judged| Ok((recorded::diagram(&judged)?, judged)));
         match diagram {
             Ok((diagram, judged)) => {

@@ -87,6 +87,12 @@ impl IpcListener {
         !self.exports.is_empty() || !self.opens.is_empty()
     }
 
+    /// What the handles of memory are called that it gave to others or had from them.
+    pub(super) fn handles(&self) -> impl Iterator<Item = &str> {
+        let exports = self.exports.iter().map(|export| &*export.digest);
+        exports.chain(self.opens.iter().map(|open| &*open.digest))
+    }
+
     /// Whether calls of this kind are of interest here. Memory of other allocators cannot be exported.
     pub(super) fn listens(kind: CallKind) -> bool {
         matches!(

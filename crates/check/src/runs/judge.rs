@@ -6,6 +6,7 @@
 //! Not here: how calls become operations ([`super::lower`]), and how a verdict is printed ([`super::report`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ use super::coverage::{Coverage, LeftOut};
 use super::divergence::{self, Divergence};
 use super::fold::{self, Fold};
 use super::gaps::Gaps;
+use super::jobs::{self, ReadProcess};
 use super::lower::{self, Abort, Lacks, Origin, RankRun, RecordingEnd};
 use super::returned;
 use super::sequence::{self, ReadUntil, Sequence, Symbol};
@@ -112,6 +114,8 @@ impl Source for RunProgram {
 pub struct Recording {
     /// The folder that the recording was read from.
     pub folder: PathBuf,
+    /// Which of the jobs in it this is, if there are several.
+    pub job: Option<RecordedJob>,
     /// Which process is which rank, and which communicator is which.
     pub world: World,
     /// Iterations that are not judged again.
@@ -124,7 +128,27 @@ pub struct Recording {
     pub began: Vec<u64>,
     /// The machines that they ran on, by rank.
     pub hosts: Vec<String>,
+    /// The files of its processes.
+    files: Vec<PathBuf>,
     fold: FoldWith,
+}
+
+/// One of several jobs that were recorded together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedJob {
+    /// Its position among them, from 1, in the order in which they began.
+    pub nth: usize,
+    /// How many there are.
+    pub of: usize,
+    /// What was typed to start its first process, nearly.
+    pub command: String,
+}
+
+impl fmt::Display for RecordedJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { nth, of, command } = self;
+        write!(f, "job {nth} of {of}: {command}")
+    }
 }
 
 type FoldWith = fn(&World, &mut [Sequence]) -> Vec<Fold>;
@@ -201,21 +225,63 @@ pub enum Asked {
 /// Reads the recording in a directory.
 ///
 /// # Errors
-/// If it is none, or no recording of one run.
+/// If it is none, or no recording of one job.
 pub fn read(folder: &Path) -> Result<Recording, RunError> {
-    read_with(folder, fold::fold, ReadUntil::End)
+    one_job(folder, fold::fold)
 }
 
 /// Reads the recording in a directory; nothing is folded.
 ///
 /// # Errors
-/// If it is none, or no recording of one run.
+/// If it is none, or no recording of one job.
 pub fn read_whole(folder: &Path) -> Result<Recording, RunError> {
-    read_with(folder, |_, _| Vec::new(), ReadUntil::End)
+    one_job(folder, |_, _| Vec::new())
 }
 
-fn read_with(folder: &Path, fold: FoldWith, until: ReadUntil) -> Result<Recording, RunError> {
-    let (mut world, mut sequences) = sequence::read_all(&world::files(folder)?, until)?;
+/// Reads each of the jobs that were recorded into a directory, in the order in which they began.
+///
+/// # Errors
+/// If there is no recording, or a file cannot be read. A job whose processes do not fit together is an error of its own.
+pub fn read_jobs(folder: &Path) -> Result<Vec<Result<Recording, RunError>>, RunError> {
+    let read = sequence::read_processes(&world::files(folder)?, ReadUntil::End)?;
+    let jobs = jobs::jobs(&read);
+    let mut whole: Vec<Option<ReadProcess>> = read.into_iter().map(Some).collect();
+    let of = jobs.len();
+    let recorded = jobs.into_iter().zip(1..).map(|(processes, nth)| {
+        let processes: Vec<ReadProcess> = processes.into_iter().filter_map(|at| whole[at].take()).collect();
+        let command =
+            processes.first().map_or_else(String::new, |(_, sequence, _)| sequence.header.command.join(" "));
+        let job = (of > 1).then_some(RecordedJob { nth, of, command });
+        program_of(folder, job, processes, fold::fold, ReadUntil::End)
+    });
+    Ok(recorded.collect())
+}
+
+fn one_job(folder: &Path, fold: FoldWith) -> Result<Recording, RunError> {
+    let processes = sequence::read_processes(&world::files(folder)?, ReadUntil::End)?;
+    let jobs = jobs::jobs(&processes);
+    if jobs.len() > 1 {
+        let command = |job: &Vec<usize>| processes[job[0]].1.header.command.join(" ");
+        return Err(RunError::SeveralJobs {
+            path: folder.to_owned(),
+            jobs: jobs.len(),
+            commands: jobs.iter().map(command).collect::<Vec<_>>().join("; "),
+        });
+    }
+    program_of(folder, None, processes, fold, ReadUntil::End)
+}
+
+/// The program of a job of which these processes were read.
+fn program_of(
+    folder: &Path,
+    job: Option<RecordedJob>,
+    processes: Vec<ReadProcess>,
+    fold: FoldWith,
+    until: ReadUntil,
+) -> Result<Recording, RunError> {
+    let mut files: Vec<PathBuf> = processes.iter().map(|(path, ..)| path.clone()).collect();
+    files.dedup();
+    let (mut world, mut sequences) = sequence::join(processes)?;
     let folds = fold(&world, &mut sequences);
     let gaps: Vec<Gaps> = sequences.iter().map(Sequence::gaps).collect();
     let headers: Vec<(u64, String)> =
@@ -233,7 +299,8 @@ fn read_with(folder: &Path, fold: FoldWith, until: ReadUntil) -> Result<Recordin
         hosts[member.rank.at()] = host;
     }
     let program = Arc::new(RunProgram { names, ranks, default });
-    Ok(Recording { folder: folder.to_owned(), world, program, folds, nccl, began, hosts, fold })
+    let folder = folder.to_owned();
+    Ok(Recording { folder, job, world, program, folds, nccl, began, hosts, files, fold })
 }
 
 /// Communicators get the names of process groups of their members: of several with the same members the first
@@ -297,7 +364,9 @@ pub fn judge(recording: Recording, platform: Option<Platform>) -> Result<Judged,
         return Ok(judged);
     }
     let Some((first, time)) = judged.recording.first_abort() else { return Ok(judged) };
-    let then = read_with(&judged.recording.folder, judged.recording.fold, ReadUntil::Time(time))?;
+    let Recording { folder, job, files, fold, .. } = &judged.recording;
+    let until = ReadUntil::Time(time);
+    let then = program_of(folder, job.clone(), sequence::read_processes(files, until)?, *fold, until)?;
     let then = judge_as_read(then, platform)?;
     match then.verdict {
         RunVerdict::Hangs => Ok(Judged { aborted: Some(first), ..then }),

@@ -13,7 +13,7 @@ use super::coverage::{Coverage, LeftOut};
 use super::divergence::Divergence;
 use super::fold::LoopOf;
 use super::hosts::HostDoing;
-use super::judge::{Asked, FirstAbort, Judged, RunVerdict};
+use super::judge::{Asked, FirstAbort, Judged, RecordedJob, RunVerdict};
 use super::lower::RecordingEnd;
 use super::stuck::{Hop, HostEnd, RankStand, RankWait, WaitRoot};
 use super::vendor;
@@ -99,6 +99,9 @@ pub fn text(judged: &Judged) -> String {
     let calls: u64 = judged.there().map(|(_, program)| program.calls).sum();
     let folder = judged.recording.folder.display();
     let _ = write!(out, "{what}  {folder}   {} ranks, {calls} calls", judged.recording.world.ranks);
+    if let Some(job) = &judged.recording.job {
+        let _ = write!(out, ", {job}");
+    }
     if matches!(judged.verdict, RunVerdict::Fails | RunVerdict::Hangs) {
         let _ = write!(out, ", {}", class(judged).name());
     }
@@ -405,10 +408,19 @@ pub(crate) fn rows(out: &mut String, label: &str, lines: &[String]) {
     }
 }
 
+/// Which of several jobs that were recorded together.
+#[derive(Debug, Serialize)]
+struct RecordedJobEntry {
+    nth: usize,
+    of: usize,
+    command: String,
+}
+
 /// A recording in the JSON report.
 #[derive(Debug, Serialize)]
 pub struct RunEntry {
     folder: String,
+    job: Option<RecordedJobEntry>,
     ranks: u32,
     calls: u64,
     platform: String,
@@ -505,6 +517,11 @@ pub fn entry(judged: &Judged) -> RunEntry {
     rules.dedup();
     RunEntry {
         folder: judged.recording.folder.display().to_string(),
+        job: judged.recording.job.clone().map(|RecordedJob { nth, of, command }| RecordedJobEntry {
+            nth,
+            of,
+            command,
+        }),
         ranks: judged.recording.world.ranks,
         calls: judged.there().map(|(_, program)| program.calls).sum(),
         platform: judged.platform.name().to_owned(),

@@ -19,6 +19,7 @@ use rustc_hash::FxHashMap;
 use super::RunError;
 use super::device_share;
 use super::gaps::Gaps;
+use super::jobs::ReadProcess;
 use super::world::{CommListener, World};
 
 /// How much of a recording is read.
@@ -164,6 +165,8 @@ pub struct Sequence {
     pub symbols: Vec<SymbolId>,
     /// Where threads end without having ended.
     pub cuts: Vec<Cut>,
+    /// When the last event was: nanoseconds since the process began.
+    pub ended: u64,
     /// For each call that was left out, how many calls before it were not.
     left_out: Vec<u32>,
     dictionary: Vec<Symbol>,
@@ -279,7 +282,7 @@ impl Sequence {
     }
 }
 
-/// Reads all processes of a run, each as the ranks that it is. Sequences come in the order of the world's members.
+/// Reads all processes of a recording, each as the ranks that it is, in the order of the files' names.
 ///
 /// # Errors
 ///
@@ -288,7 +291,7 @@ impl Sequence {
 /// # Panics
 ///
 /// If a thread that reads panics.
-pub fn read_all(files: &[PathBuf], until: ReadUntil) -> Result<(World, Vec<Sequence>), RunError> {
+pub(super) fn read_processes(files: &[PathBuf], until: ReadUntil) -> Result<Vec<ReadProcess>, RunError> {
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicUsize::new(0);
     let take = || {
@@ -307,9 +310,27 @@ pub fn read_all(files: &[PathBuf], until: ReadUntil) -> Result<(World, Vec<Seque
     })?;
     // Whoever read which file must not show.
     read.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(read.into_iter().map(|(path, (sequence, local))| (path, sequence, local)).collect())
+}
+
+/// Reads all processes of a run. Sequences come in the order of the world's members.
+///
+/// # Errors
+///
+/// If a file cannot be read, or the files are not those of one run.
+///
+/// # Panics
+///
+/// If a thread that reads panics.
+pub fn read_all(files: &[PathBuf], until: ReadUntil) -> Result<(World, Vec<Sequence>), RunError> {
+    join(read_processes(files, until)?)
+}
+
+/// Brings the processes of one job together.
+pub(super) fn join(read: Vec<ReadProcess>) -> Result<(World, Vec<Sequence>), RunError> {
     let mut sequences = Vec::with_capacity(read.len());
     let mut processes = Vec::with_capacity(read.len());
-    for (path, (sequence, local)) in read {
+    for (path, sequence, local) in read {
         processes.push((path, sequence.header.clone(), local));
         sequences.push(Some(sequence));
     }

@@ -139,8 +139,31 @@ pub struct CommListener {
 impl CommListener {
     /// One that has heard nothing yet.
     pub(super) fn of(header: &Header, share: Option<&DeviceShare>) -> Self {
-        let process = format!("{}-{}", header.host, header.pid).into();
+        let process = format!("{}-{}-{}", header.host, header.pid, header.began).into();
         Self { share: share.cloned(), process, ..Self::default() }
+    }
+
+    /// Whether it made communicators, or shares memory with others.
+    pub(super) fn communicates(&self) -> bool {
+        !self.comms.is_empty() || self.ipc.shares_memory()
+    }
+
+    /// Whether these are the calls of one device of a process.
+    pub(super) fn is_share(&self) -> bool {
+        self.share.is_some()
+    }
+
+    /// What the process shares with others of its job alone: ids of communicators, and handles of memory.
+    pub(super) fn shared_ids(&self) -> impl Iterator<Item = &str> {
+        let comms = self.comms.iter().filter_map(|known| match &known.birth {
+            Birth::Init { id, .. } if !id.is_empty() => Some(&**id),
+            Birth::Init { .. }
+            | Birth::Split { .. }
+            | Birth::Shrink { .. }
+            | Birth::Alone
+            | Birth::NotKnown => None,
+        });
+        comms.chain(self.ipc.handles())
     }
 
     /// Whether the process is known to be several ranks of one communicator.

@@ -31,9 +31,9 @@ pub(super) fn sequence(
     let (header, mut shapes) = process.into_parts();
     reading.sort_in(&mut shapes);
     let left_out = reading.leave_out();
-    let Reading { mut symbols, dictionary, numbers, .. } = reading;
+    let Reading { mut symbols, dictionary, numbers, ended, .. } = reading;
     symbols.shrink_to_fit();
-    Ok((Sequence { header, symbols, cuts, left_out, dictionary, numbers, shapes }, local))
+    Ok((Sequence { header, symbols, cuts, ended, left_out, dictionary, numbers, shapes }, local))
 }
 
 /// What a call means for the reading.
@@ -114,6 +114,8 @@ struct Reading {
     /// What was noted later than it happened: when, by which thread, what.
     late: Vec<(u64, u32, ShapeId)>,
     local: CommListener,
+    /// When the last event was.
+    ended: u64,
 }
 
 impl Reading {
@@ -171,6 +173,7 @@ impl Reading {
             self.thread(thread).acts = true;
         }
         self.number += 1;
+        self.ended = time;
         self.push(symbol, time);
         true
     }
@@ -206,8 +209,14 @@ impl Reading {
 
     fn event(&mut self, event: CallEvent, process: &ProcessFile) {
         match event {
-            CallEvent::Enter { time, thread, call } => self.enter(time, thread, call, process),
-            CallEvent::Return { time, thread, values } => self.leave(time, thread, values, process),
+            CallEvent::Enter { time, thread, call } => {
+                self.ended = self.ended.max(time);
+                self.enter(time, thread, call, process);
+            }
+            CallEvent::Return { time, thread, values } => {
+                self.ended = self.ended.max(time);
+                self.leave(time, thread, values, process);
+            }
             CallEvent::Lost { thread, events } => {
                 let symbol = self.intern(Symbol::Lost { thread, events });
                 let time = match &self.times {
