@@ -233,6 +233,7 @@ impl DeviceTracker {
         }
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "few calls are everybody's")]
     fn enter(&mut self, thread: u32, call: &Shape) -> DeviceNumber {
         let kind = CallKind::of(&call.name);
         let vendors = call.name.starts_with("nccl") || call.name.starts_with("cu");
