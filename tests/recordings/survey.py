@@ -5,8 +5,9 @@ and judges each recording.
     tests/recordings/survey.py OUT [--family NAME]… [--only WORD] [--jobs N] [--budget SECONDS]
 
 `OUT/results.jsonl` gets a line a run, `OUT/kept.tar.gz` the recordings of runs that were not judged as wanted, and a
-table is printed. `RANKCHECK` is the command (target/release/rankcheck), `EXAMPLES` a checkout of pytorch/examples.
-The programs of others are where they are installed: PyTorch's tests come with its wheel.
+table is printed. `RANKCHECK` is the command (target/release/rankcheck), `EXAMPLES` a checkout of pytorch/examples, and `BUILT` a folder
+with a folder for each of `nccl-tests`, `nccl-examples` and `cuda-samples`, with their programs as their makefiles make them. What is
+not there is left out. The programs of others are where they are installed: PyTorch's tests come with its wheel.
 """
 
 import argparse
@@ -67,6 +68,9 @@ ddp_broadcast_buffer_via_hook ddp_remove_autograd_hooks ddp_broadcast_buffer sta
 stateless_api_with_ddp ddp_forward_backward_hook skip_all_reduce_unused_parameters
 """.split()
 
+# Two devices of one process, by one thread and by two; then graphs, registered buffers, windows, and the like.
+NCCL_TESTS = ["-g 2", "-t 2", "-g 2 -G 2", "-g 2 -R 1", "-g 2 -R 2", "-g 2 -p 1", "-g 2 -z 1", "-g 2 -N 2", "-t 2 -R 2", "-t 2 -G 2"]
+
 
 def torchrun(port, *program):
     return ["torchrun", "--nproc-per-node", "2", "--master-port", str(port), *map(str, program)]
@@ -109,6 +113,22 @@ def programs(families):
     if "jax" in families:
         for what in ["sum", "gather", "permute", "matmul", "train"]:
             yield "jax", what, lambda _, w=what: [python, FOREIGN / "jax_processes.py", w], None, None
+    if "jax-one" in families:
+        for what in ["sum", "matmul", "train"]:
+            yield "jax-one", what, lambda _, w=what: [python, FOREIGN / "jax_one_process.py", w], None, None
+    if "cupy-one" in families:
+        for what in ["all", "ranks", "threads"]:
+            yield "cupy-one", what, lambda _, w=what: [python, FOREIGN / "cupy_one_process.py", w], None, None
+    built = pathlib.Path(os.environ.get("BUILT", "nowhere"))
+    if "nccl-tests" in families:
+        sizes = ["-b", "8", "-e", "4M", "-f", "8", "-n", "5", "-w", "2"]
+        for program in sorted((built / "nccl-tests").glob("*_perf")):
+            collective = program.stem.removesuffix("_perf")
+            for how in NCCL_TESTS if collective == "all_reduce" else NCCL_TESTS[:2]:
+                yield "nccl-tests", f"{collective} {how}", lambda _, p=program, h=how: [p, *sizes, *h.split()], None, None
+    for family in ["nccl-examples", "cuda-samples"]:
+        for program in sorted((built / family).glob("*")) if family in families else []:
+            yield family, program.name, lambda _, p=program: [p], None, None
     mistakes, pauses = HERE / "mistakes.py", HERE / "pauses.py"
     for name in listed("mistakes.py"):
         if "clean" in families:
@@ -120,7 +140,10 @@ def programs(families):
             yield "slow", name, lambda port, n=name: torchrun(port, pauses, n), None, 45
 
 
-FAMILIES = ["torch", "examples", "accelerate", "transformers", "lightning", "jax", "clean", "broken", "slow"]
+FAMILIES = [
+    "torch", "examples", "accelerate", "transformers", "lightning", "jax", "jax-one", "cupy-one", "nccl-tests", "nccl-examples",
+    "cuda-samples", "clean", "broken", "slow",
+]
 
 
 def marked(name):
@@ -209,6 +232,9 @@ def as_wanted(result):
         return verdict in ("FAILS", "HANGS") and result["line"]
     if family == "slow":
         return verdict != "HANGS" and verdict != "FAILS"
+    # Transfers and all-to-alls in place do not work, nccl-tests says so (`reportErrors`), and runs them all the same.
+    if family == "nccl-tests" and result["name"].startswith(("alltoall", "sendrecv")):
+        return result["code"] == 0 and verdict == "FAILS"
     # What fails by itself is counted, and not expected to be anything.
     return result["code"] == 0 and verdict == "HOLDS"
 
