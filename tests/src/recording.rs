@@ -684,6 +684,19 @@ impl Process {
         comm
     }
 
+    /// Records `ncclAlltoAll` of so many floats for each rank, in place.
+    pub fn all_to_all(&mut self, comm: u64, buffer: u64, count: u64, stream: u64) {
+        let fields = [
+            Field::Address(buffer),
+            Field::Address(buffer),
+            Field::Number(count),
+            Field::Number(F32),
+            Field::Address(comm),
+            Field::Address(stream),
+        ];
+        self.call(signature!("ncclAlltoAll", "send", "recv", "count", "dtype", "comm", "stream"), &fields);
+    }
+
     /// Makes a device current for the thread.
     pub fn set_device(&mut self, device: u32) {
         self.call(signature!("cudaSetDevice", "device"), &[Field::Number(device.into())]);

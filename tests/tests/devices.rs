@@ -160,6 +160,43 @@ fn waiting_for_one_device_is_no_wait_for_another(#[case] waited: Option<usize>, 
     assert_eq!(verdict, wanted, "{text}");
 }
 
+/// Calls of a process with these communicators, and a buffer and a stream on each device.
+type OnBoth = fn(&mut Process, &[u64], &[(u64, u64); 2]);
+
+/// Within one call, and within one group, nobody waits, whatever the host waits for elsewhere.
+#[rstest]
+#[case::one_call("call", |process: &mut Process, comms: &[u64], buffers: &[(u64, u64); 2]| {
+    for device in [0, 1] {
+        process.all_to_all(comms[device], buffers[device].0, 1024, buffers[device].1);
+    }
+})]
+#[case::one_group("group", |process: &mut Process, comms: &[u64], buffers: &[(u64, u64); 2]| {
+    for device in [0, 1] {
+        let peer = 1 - device as u32;
+        process.send(buffers[device].0, 1024, (peer, comms[device], buffers[device].1));
+        process.recv(buffers[device].0, 1024, (peer, comms[device], buffers[device].1));
+    }
+})]
+fn what_runs_together_is_waited_for_by_nobody(#[case] name: &str, #[case] calls: OnBoth) {
+    let mut run = Run::new(1);
+    run.all(|process, _| {
+        process.header.rank = None;
+        let comms = process.init_on(&[0, 1]);
+        let mut buffers = [(0, 0); 2];
+        for device in [0, 1] {
+            process.set_device(device);
+            buffers[device as usize] = (process.malloc(MIB), process.stream());
+        }
+        process.group(|process| calls(process, &comms, &buffers));
+        for (_, stream) in buffers {
+            process.synchronize(stream);
+        }
+    });
+    let (verdict, text) = judged(run, &format!("together-{name}"));
+    assert_eq!(verdict, RunVerdict::Fails, "{text}");
+    assert!(text.starts_with("FAILS MEM-2"), "{text}");
+}
+
 /// A stream that waits for an event of another device: in which order these came to it is not followed, and nobody is accused.
 #[test]
 fn events_of_another_device_are_doubted() {

@@ -8,6 +8,7 @@ use rankcheck::runs::RunError;
 use rankcheck::runs::judge::{Judged, RunVerdict, judge, read, read_jobs};
 use rankcheck::runs::report::text;
 use rankcheck_tests::recording::{Process, Run};
+use rankcheck_tests::repository::{differs_from_golden, enter};
 
 const MIB: u64 = 1 << 20;
 const SECOND: u64 = 1_000_000_000;
@@ -172,4 +173,15 @@ fn where_one_run_is_wanted_several_are_refused() {
     let refused = read(&together.folder).err().expect("there are two");
     assert!(matches!(refused, RunError::SeveralJobs { jobs: 2, .. }), "{refused}");
     assert!(refused.to_string().contains("python3 good.py; python3 bad.py"), "{refused}");
+}
+
+/// Six jobs that one `rankcheck record` recorded on two GPUs, one after the other: two of nccl-tests, two of torchrun of which one
+/// diverges, a sample of CUDA that lends memory, and a program that crashes before it communicates.
+#[test]
+fn recorded_jobs_are_judged_as_their_reports_say() {
+    enter();
+    let reports: Vec<String> = judged(Path::new("tests/recordings/jobs")).iter().map(text).collect();
+    assert_eq!(reports.len(), 6, "{reports:#?}");
+    let differ = differs_from_golden(Path::new("tests/recordings/jobs.report"), &reports.join("\n\n"));
+    assert!(differ.is_none(), "{}", differ.unwrap_or_default());
 }

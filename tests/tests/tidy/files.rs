@@ -73,6 +73,8 @@ const PLACES: &[(&str, &str)] = &[
     ("tests/recordings/foreign/*.py", "how programs of others are started, to be recorded"),
     ("tests/recordings/devices/*/process-*.rankrec", "runs of others' programs on several devices"),
     ("tests/recordings/devices/*.report", "golden reports of these"),
+    ("tests/recordings/jobs/process-*.rankrec", "several jobs that were recorded together"),
+    ("tests/recordings/jobs.report", "golden reports of these"),
     ("tests/recordings/runs/*/*/rank-*.rankrec", "the runs"),
     ("tests/recordings/runs/*/*.report", "golden reports of the runs"),
     ("tests/dumps/*.py", "how dumps were made on GPUs"),

@@ -148,9 +148,18 @@ fn rests_on_waits(rule: Rule) -> bool {
     [Rule::Mem1, Rule::Mem2, Rule::Win9, Rule::Win12].contains(&rule)
 }
 
+/// Whether a finding is about one call, or about calls of one group: nobody can wait in between.
+fn runs_together(finding: &Finding, program: &RunProgram) -> bool {
+    let Some((first, others)) = finding.ops.split_first() else { return false };
+    let end = |op: &OpRef| program.ranks[op.rank.at()].end_of_group(op.loc);
+    let with_first =
+        |op: &OpRef| op == first || op.rank == first.rank && end(op).is_some_and(|of| end(first) == Some(of));
+    !others.is_empty() && others.iter().all(with_first)
+}
+
 /// Why a finding cannot be said: a rank that it is about may have waited in a way that was not recorded.
 pub(super) fn doubt(finding: &Finding, program: &RunProgram) -> Option<String> {
-    if !rests_on_waits(finding.rule) {
+    if !rests_on_waits(finding.rule) || runs_together(finding, program) {
         return None;
     }
     finding.ops.iter().find_map(|op| {
