@@ -15,7 +15,7 @@ use super::paths::{PathPoint, PathSeed, RepairsTried};
 use super::replayed::{Marks, RunPart};
 use super::{headline, layout, paths, said};
 use crate::runs::RunError;
-use crate::runs::judge::{Judged, RunVerdict, replayed};
+use crate::runs::judge::{Judged, RecordedJob, RunVerdict, replayed};
 use crate::runs::report::{RunClass, class, text};
 use crate::runs::stuck::HostEnd;
 use crate::search::{Located, Replayed};
@@ -144,9 +144,20 @@ fn about(judged: &Judged) -> AboutFinding {
         verdict: verdict(judged.verdict),
         rule: judged.findings.first().map(|finding| rule_text(finding.rule)),
         headline: headline(judged),
-        title: format!("recorded run {}", last_parts(&folder)),
+        // Pages are named after their titles.
+        title: match &judged.recording.job {
+            Some(RecordedJob { nth, of, .. }) => {
+                format!("recorded run {}, job {nth} of {of}", last_parts(&folder))
+            }
+            None => format!("recorded run {}", last_parts(&folder)),
+        },
         place: folder.clone(),
-        setting: format!("{} ranks, {calls} calls", judged.recording.world.ranks),
+        setting: match &judged.recording.job {
+            Some(RecordedJob { command, .. }) => {
+                format!("{command}: {} ranks, {calls} calls", judged.recording.world.ranks)
+            }
+            None => format!("{} ranks, {calls} calls", judged.recording.world.ranks),
+        },
         outcome: if found { class(judged).name().to_owned() } else { String::new() },
         stated: stated(judged),
         sentence: sentence.cloned().unwrap_or_default(),
