@@ -270,6 +270,29 @@ fn processes_of_several_devices_make_one_job() {
     assert!(text.contains("of 512 f32 (sum) on rank 3"), "{text}");
 }
 
+/// On a time axis a call stands with the rank of its device alone, and groups with both.
+#[test]
+fn a_timeline_has_each_call_once() {
+    let mut run = reduces(Made::InAGroup, [1024, 1024]);
+    run.exit();
+    let saved = run.save("devices-timeline");
+    let judged = judge(read(&saved.folder).expect("a recording"), None).expect("a run of one job");
+    let mut written = Vec::new();
+    rankcheck::runs::timeline::write(&judged, &mut written).expect("memory takes everything");
+    let events: serde_json::Value = serde_json::from_slice(&written).expect("it is JSON");
+    let events = events.as_array().or(events["traceEvents"].as_array()).expect("a list of events");
+    let of = |name: &str| {
+        let calls = events.iter().filter(|event| event["ph"] == "X" && event["name"] == name);
+        let mut ranks: Vec<u64> = calls.filter_map(|event| event["pid"].as_u64()).collect();
+        ranks.sort_unstable();
+        ranks
+    };
+    assert_eq!(of("ncclAllReduce"), [0, 1]);
+    assert_eq!(of("cudaStreamCreateWithFlags").len() + of("cudaStreamCreate").len(), 2);
+    // Two groups, which are everybody's.
+    assert_eq!(of("ncclGroupEnd"), [0, 0, 1, 1]);
+}
+
 /// What real programs of others recorded on two GPUs, most of them one process for both: nccl-tests, examples of NCCL, JAX, CuPy, and
 /// a sample of CUDA that shares memory between processes without NCCL. Each is judged as the report beside it says.
 #[test]

@@ -162,6 +162,7 @@ fn programs_without_a_launcher_are_jobs_of_their_own() {
     let wanted = [RunVerdict::Holds, RunVerdict::Holds, RunVerdict::Fails, RunVerdict::Unknown];
     assert_eq!(summary, wanted, "{found:#?}");
     assert!(found[2].1.contains("job 3 of 4: third_test"), "{}", found[2].1);
+    assert!(found[3].1.contains("rank 0 raised RuntimeError: out of luck (crash.py:3)"), "{}", found[3].1);
 }
 
 /// Whoever wants one run is told that there are several, and what to do.
@@ -172,7 +173,8 @@ fn where_one_run_is_wanted_several_are_refused() {
     together.add(job("bad.py", 2, 20, 2, &[1024, 2048]).ranks);
     let refused = read(&together.folder).err().expect("there are two");
     assert!(matches!(refused, RunError::SeveralJobs { jobs: 2, .. }), "{refused}");
-    assert!(refused.to_string().contains("python3 good.py; python3 bad.py"), "{refused}");
+    let told = "(python3 good.py: host-000.rankrec, host-037.rankrec; python3 bad.py: host-010.rankrec, host-074.rankrec)";
+    assert!(refused.to_string().contains(told), "{refused}");
 }
 
 /// Six jobs that one `rankcheck record` recorded on two GPUs, one after the other: two of nccl-tests, two of torchrun of which one

@@ -90,15 +90,13 @@ pub enum RunError {
         second_run: String,
     },
     /// Several jobs were recorded into one directory, and one is wanted.
-    #[error(
-        "{path} has {jobs} jobs ({commands}); give each a directory of its own, or judge all with `rankcheck check`"
-    )]
+    #[error("{path} has {jobs} jobs ({commands}); copy the files of one into a directory of its own")]
     SeveralJobs {
         /// The directory that they lie in.
         path: PathBuf,
         /// How many there are.
         jobs: usize,
-        /// What was typed to start them.
+        /// What was typed to start each, and its files.
         commands: String,
     },
     /// Two processes that both communicate say that they are the same rank.

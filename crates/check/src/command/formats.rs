@@ -145,7 +145,12 @@ fn ran(
 /// A recorded run that ended like this.
 pub(super) fn recording(run: &Judged, ending: CaseEnd, repo: &Path) -> TestCase {
     let rule = run.findings.first().map(|finding| finding.rule.id());
-    ran(&run.recording.folder, ending, rule, runs::report::text(run), runs::lines::of(run), repo)
+    let case = ran(&run.recording.folder, ending, rule, runs::report::text(run), runs::lines::of(run), repo);
+    match &run.recording.job {
+        // Cases of one name would be taken for one.
+        Some(job) => TestCase { name: format!("{}, {job}", case.name), ..case },
+        None => case,
+    }
 }
 
 /// A job that ended like this.

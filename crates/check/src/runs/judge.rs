@@ -261,7 +261,12 @@ fn one_job(folder: &Path, fold: FoldWith) -> Result<Recording, RunError> {
     let processes = sequence::read_processes(&world::files(folder)?, ReadUntil::End)?;
     let jobs = jobs::jobs(&processes);
     if jobs.len() > 1 {
-        let command = |job: &Vec<usize>| processes[job[0]].1.header.command.join(" ");
+        let file = |at: &usize| processes[*at].0.file_name().unwrap_or_default().to_string_lossy();
+        let command = |job: &Vec<usize>| {
+            let mut files: Vec<_> = job.iter().map(file).collect();
+            files.dedup();
+            format!("{}: {}", processes[job[0]].1.header.command.join(" "), files.join(", "))
+        };
         return Err(RunError::SeveralJobs {
             path: folder.to_owned(),
             jobs: jobs.len(),
@@ -616,6 +621,9 @@ impl Judged {
                  to be opened"
                     .to_owned(),
             );
+            // Nobody waits for it, so no root tells it.
+            let raised = self.there().filter(|(_, program)| program.exception.is_some());
+            why.extend(raised.map(|(rank, program)| format!("rank {rank} {}", program.ended())));
         }
         for (finding, doubt) in &self.doubted {
             why.push(format!(

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::RunError;
 use super::call::CallKind;
+use super::device_share::ShareFilter;
 use super::judge::{Judged, Recording};
 
 /// Returns when each rank entered its collectives and transfers, ascending, in nanoseconds since 1970.
@@ -22,8 +23,14 @@ pub fn launch_times(recording: &Recording) -> Result<FxHashMap<u32, Vec<i64>>, R
         let began = recording.began[member.rank.at()];
         let mut of_rank: Vec<i64> = Vec::new();
         let mut launches: Vec<bool> = Vec::new();
+        let (mut number, mut filter) = (0, ShareFilter::new(member.share.as_ref()));
         while let Some(event) = process.next_event()? {
+            let passes = filter.passes(number, &event, &process);
             let CallEvent::Enter { time, call, .. } = event else { continue };
+            number += 1;
+            if !passes {
+                continue;
+            }
             for shape in process.shapes().iter().skip(launches.len()) {
                 let kind = CallKind::of(&shape.name);
                 launches.push(matches!(kind, CallKind::Collective(_) | CallKind::Transfer(_)));

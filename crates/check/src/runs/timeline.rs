@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 
 use super::RunError;
 use super::call::{CallKind, failure};
+use super::device_share::ShareFilter;
 use super::judge::{Judged, judge, read};
 use super::report;
 use super::world::{RankProcess, RunCommId, World};
@@ -154,7 +155,13 @@ impl RankTimeline<'_, '_> {
         let rank = self.member.rank.0;
         let mut open: FxHashMap<u32, Vec<UnreturnedCall>> = FxHashMap::default();
         let (mut number, mut last, mut found_at) = (0_u32, 0, None);
+        let mut filter = ShareFilter::new(self.member.share.as_ref());
         while let Some(event) = self.process.next_event().map_err(RunError::from)? {
+            if !filter.passes(number.into(), &event, &self.process) {
+                // It has a number all the same.
+                number += u32::from(matches!(event, CallEvent::Enter { .. }));
+                continue;
+            }
             match event {
                 CallEvent::Enter { time, thread, call } => {
                     last = last.max(time);
