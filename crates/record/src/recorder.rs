@@ -22,8 +22,9 @@ use crate::file::{Extents, RecordingFile};
 const FAILED: Signature = Signature { name: "failed", keys: &["code"], instant: false };
 /// What is noted when the process ends in order.
 const EXIT: Signature = Signature { name: "exit", keys: &["code"], instant: true };
-/// The window of a registration within a group that has ended; in the order of the registrations.
+/// The version of NCCL, once it has made a communicator.
 const VERSION: Signature = Signature { name: "process", keys: &["nccl_version"], instant: true };
+/// The window of a registration within a group that has ended; in the order of the registrations.
 const MADE: Signature = Signature { name: "ncclGroupEnd.window", keys: &["window"], instant: true };
 /// Signatures that a program may define itself; they are never given back.
 const DEFINED_MAX: usize = 4096;

@@ -98,8 +98,8 @@ unsafe fn only(to: *mut ncclComm_t, ranks: c_int) -> Option<ncclComm_t> {
     if ranks == 1 { unsafe { at(to) } } else { None }
 }
 
-/// The devices for which a call makes communicators, as bytes, four each, lowest first; not known where it names none, which are the
-/// first ones.
+/// The devices for which a call makes communicators, as bytes, four each, lowest first; not known where it names none,
+/// which are the first ones.
 ///
 /// # Safety
 ///
@@ -170,7 +170,8 @@ calls! {
     Nccl;
     fn ncclGetUniqueId(to: *mut ncclUniqueId) [] -> [id = digest_at(to, 1)];
     fn ncclCommInitRank(to: *mut ncclComm_t, ranks: c_int, id: ncclUniqueId, rank: c_int)
-        [id = digest_at(&raw const id, 1), rank = rank, ranks = ranks, blocking = 1_u32] -> [comm = at(to)] then comm_made;
+        [id = digest_at(&raw const id, 1), rank = rank, ranks = ranks, blocking = 1_u32] -> [comm = at(to)]
+        then comm_made;
     fn ncclCommInitRankConfig(
         to: *mut ncclComm_t, ranks: c_int, id: ncclUniqueId, rank: c_int, config: *mut ncclConfig_t,
     ) [id = digest_at(&raw const id, 1), rank = rank, ranks = ranks, blocking = option(config, blocking, 1),
@@ -179,9 +180,11 @@ calls! {
         to: *mut ncclComm_t, ranks: c_int, rank: c_int, count: c_int, ids: *mut ncclUniqueId,
         config: *mut ncclConfig_t,
     ) [id = digest_at(ids, usize::try_from(count).unwrap_or(0)), rank = rank, ranks = ranks,
-        blocking = option(config, blocking, 1), share = option(config, split_share, 0)] -> [comm = at(to)] then comm_made;
+        blocking = option(config, blocking, 1), share = option(config, split_share, 0)] -> [comm = at(to)]
+        then comm_made;
     fn ncclCommInitAll(to: *mut ncclComm_t, ranks: c_int, list: *const c_int)
-        [ranks = ranks, devices = devices(list, ranks)] -> [comm = only(to, ranks), comms = comms(to, ranks)] then comm_made;
+        [ranks = ranks, devices = devices(list, ranks)] -> [comm = only(to, ranks), comms = comms(to, ranks)]
+        then comm_made;
     fn ncclCommSplit(
         comm: ncclComm_t, color: c_int, key: c_int, to: *mut ncclComm_t, config: *mut ncclConfig_t,
     ) [comm = comm, color = Signed(color), key = Signed(key)] -> [comm = at(to)];
