@@ -14,11 +14,12 @@ use std::sync::{Arc, Mutex};
 use rustc_hash::FxHashMap;
 
 use crate::describe::{Describe, NamesOf, Naming, description, uses};
+use crate::host::value::{MemoryId, Owner};
 use crate::id::{ContentHasher, ThreadStart, Token};
 use crate::machine::{Machine, Pending, locked};
 use crate::order::dependence::Object;
 use crate::order::persistent::SharedUse;
-use crate::program::{Answer, Block, Question, Slot, Symmetry, Terminator};
+use crate::program::{Answer, Block, Slot, Symmetry, Terminator};
 use crate::rank::{LocId, Rank};
 use crate::remembered::{Forgotten, ProgramPoint, RememberedPast};
 use crate::term::Content;
@@ -207,13 +208,18 @@ impl ProgramPlace {
         if remembered.shared.contains(&self.start) || remembered.keeps_result(*loc, behind) {
             return true;
         }
+        let used = Slot { start: self.start, index: slot };
+        self.ahead(next).any(|of| uses(of, names).contains(&used))
+    }
+
+    /// The operations of the block from one on, and its question.
+    fn ahead(&self, next: u32) -> impl Iterator<Item = &dyn Describe> {
         let question: Option<&dyn Describe> = match &self.block.terminator {
             Terminator::Ask(question, _) => Some(question),
             Terminator::Return | Terminator::Cut => None,
         };
         let ops = self.block.ops[next as usize..].iter().map(|statement| &statement.op as &dyn Describe);
-        let used = Slot { start: self.start, index: slot };
-        ops.chain(question).any(|of| uses(of, names).contains(&used))
+        ops.chain(question)
     }
 
     fn described(&self, machine: &Machine, of: &dyn Describe, next: u32, remembered: &[u32]) -> String {
@@ -283,7 +289,7 @@ enum EnteredPlace {
 
 impl Machine {
     /// Something that was forgotten matters: the search starts again and remembers it.
-    pub(crate) fn begin_again(&self, what: Forgotten, more: impl FnOnce(&mut RememberedPast)) {
+    fn begin_again(&self, what: Forgotten, more: impl FnOnce(&mut RememberedPast)) {
         if self.config.declared_forgotten.contains(&what) {
             return;
         }
@@ -296,7 +302,7 @@ impl Machine {
     }
 
     /// What is missing among what is remembered; none where histories are told apart.
-    pub(crate) fn forgets(&self, missing: impl FnOnce(&RememberedPast) -> bool) -> bool {
+    fn forgets(&self, missing: impl FnOnce(&RememberedPast) -> bool) -> bool {
         self.config.remembered.as_deref().is_some_and(missing)
     }
 
@@ -328,6 +334,20 @@ impl Machine {
     pub(crate) fn look_into(&self, object: Object) {
         if self.forgets(|remembered| !remembered.reads(object)) {
             self.begin_again(Forgotten::Containers, |more| more.read.extend([object]));
+        }
+    }
+
+    /// Whether the numbers of a pool's segments, in the order in which they were made, are forgotten.
+    pub(crate) fn forgets_numbers(&self, pool: Token) -> bool {
+        self.forgets(|remembered| !remembered.numbers.contains(&pool))
+    }
+
+    /// Something depends on the number of a pool's segment.
+    pub(crate) fn look_at_numbers(&self, memory: MemoryId) {
+        if let Owner::Pool(pool) = memory.owner
+            && self.forgets_numbers(pool)
+        {
+            self.begin_again(Forgotten::Numbers, |more| more.numbers.extend([pool]));
         }
     }
 
@@ -574,12 +594,7 @@ impl Machine {
     fn used_in(&self, place: &ProgramPlace, remembered: &RememberedPast) -> RememberedPast {
         let names = NamesOf::new(&*self.source);
         let mut more = RememberedPast::default();
-        let question: Option<&Question> = match &place.block.terminator {
-            Terminator::Ask(question, _) => Some(question),
-            Terminator::Return | Terminator::Cut => None,
-        };
-        let ops = place.block.ops.iter().map(|statement| &statement.op as &dyn Describe);
-        for of in ops.chain(question.map(|question| question as &dyn Describe)) {
+        for of in place.ahead(0) {
             for slot in uses(of, &names) {
                 if slot.start != place.start {
                     if !remembered.shared.contains(&slot.start) {

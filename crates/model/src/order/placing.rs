@@ -9,28 +9,12 @@
 use crate::cx::Here;
 use crate::describe::NamesOf;
 use crate::host::value::{Address, Buffer, MemoryId, Owner, Value};
-use crate::id::Token;
 use crate::judge::finding::About;
 use crate::machine::Machine;
 use crate::order::condition::Condition;
 use crate::order::poll::{Nondet, Placing};
 use crate::rank::Rank;
-use crate::remembered::Forgotten;
 use crate::state::State;
-
-impl Machine {
-    /// Something depends on the numbers of a pool's segments: in which order they were made.
-    pub(crate) fn look_at_numbers(&self, memory: MemoryId) {
-        let Owner::Pool(pool) = memory.owner else { return };
-        if self.forgets(|remembered| !remembered.numbers.contains(&pool)) {
-            self.begin_again(Forgotten::Numbers, |more| more.numbers.extend([pool]));
-        }
-    }
-
-    fn forgets_numbers(&self, pool: Token) -> bool {
-        self.forgets(|remembered| !remembered.numbers.contains(&pool))
-    }
-}
 
 impl Here<'_> {
     /// Whether a position in an order, beside the one before it, leads nowhere else: the value and the one that would then
@@ -38,7 +22,7 @@ impl Here<'_> {
     pub(crate) fn is_like_the_position_before(self, of: &Nondet, position: u32) -> bool {
         let Nondet::AddressOrder(Placing { value, among }) = of else { return false };
         let Some(below) = position.checked_sub(1).map(|below| &among[below as usize]) else { return false };
-        self.m.config.remembered.is_some() && self.may_change_places(value, below)
+        self.may_change_places(value, below)
     }
 
     fn may_change_places(self, one: &Value, other: &Value) -> bool {
@@ -150,9 +134,10 @@ impl Machine {
     /// Whether everybody who may still do something knows every access to some memory.
     fn everybody_knows_accesses(&self, state: &State, rank: Rank, memory: MemoryId) -> bool {
         let accesses = state.rank(rank).memory(memory).map_or(&[][..], |memory| memory.accesses());
-        let known = (!accesses.is_empty()).then(|| state.known_to_all(self));
-        accesses
-            .iter()
-            .all(|access| known.as_ref().is_none_or(|known| known.includes(access.actor, access.epoch)))
+        if accesses.is_empty() {
+            return true;
+        }
+        let known = state.known_to_all(self);
+        accesses.iter().all(|access| known.includes(access.actor, access.epoch))
     }
 }
