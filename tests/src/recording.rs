@@ -521,6 +521,17 @@ impl Process {
     /// Records `ncclAllGather` of `count` f32 from each rank.
     pub fn all_gather(&mut self, comm: u64, (send, recv): (u64, u64), count: u64, stream: u64) {
         let signature = signature!("ncclAllGather", "send", "recv", "count", "dtype", "comm", "stream");
+        self.moves(signature, comm, (send, recv), count, stream);
+    }
+
+    /// Records `ncclAlltoAll` of so many f32 for each rank, in place.
+    pub fn all_to_all(&mut self, comm: u64, buffer: u64, count: u64, stream: u64) {
+        let signature = signature!("ncclAlltoAll", "send", "recv", "count", "dtype", "comm", "stream");
+        self.moves(signature, comm, (buffer, buffer), count, stream);
+    }
+
+    /// A collective of f32 that neither reduces nor has a root.
+    fn moves(&mut self, signature: &Signature, comm: u64, (send, recv): (u64, u64), count: u64, stream: u64) {
         let fields = [
             Field::Address(send),
             Field::Address(recv),
@@ -684,22 +695,26 @@ impl Process {
         comm
     }
 
-    /// Records `ncclAlltoAll` of so many floats for each rank, in place.
-    pub fn all_to_all(&mut self, comm: u64, buffer: u64, count: u64, stream: u64) {
-        let fields = [
-            Field::Address(buffer),
-            Field::Address(buffer),
-            Field::Number(count),
-            Field::Number(F32),
-            Field::Address(comm),
-            Field::Address(stream),
-        ];
-        self.call(signature!("ncclAlltoAll", "send", "recv", "count", "dtype", "comm", "stream"), &fields);
-    }
-
     /// Makes a device current for the thread.
     pub fn set_device(&mut self, device: u32) {
         self.call(signature!("cudaSetDevice", "device"), &[Field::Number(device.into())]);
+    }
+
+    /// A buffer of 1 MiB and a stream on each device.
+    pub fn buffers_on<const N: usize>(&mut self, devices: [u32; N]) -> [(u64, u64); N] {
+        devices.map(|device| {
+            self.set_device(device);
+            (self.malloc(1 << 20), self.stream())
+        })
+    }
+
+    /// A group of all-reduces, one on each communicator with its buffer and stream, of so many f32.
+    pub fn all_reduce_on_each(&mut self, comms: &[u64], buffers: &[(u64, u64)], counts: &[u64]) {
+        self.group(|process| {
+            for ((comm, (buffer, stream)), count) in comms.iter().zip(buffers).zip(counts) {
+                process.all_reduce(*comm, *buffer, *count, *stream);
+            }
+        });
     }
 
     /// Makes a context of the driver current for the thread.

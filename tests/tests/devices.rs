@@ -12,12 +12,25 @@ use rstest::rstest;
 
 use crate::verdicts;
 
-const MIB: u64 = 1 << 20;
-
 fn judged(mut run: Run, name: &str) -> (RunVerdict, String) {
     run.exit();
     let judged = verdicts::judged(run, &format!("devices-{name}"));
     (judged.verdict, text(&judged))
+}
+
+/// Calls of a process with these communicators, and a buffer and a stream on each device.
+type OnBoth = fn(&mut Process, &[u64], &[(u64, u64); 2]);
+
+/// One process on two devices that does this.
+fn on_both(calls: impl Fn(&mut Process, &[u64], &[(u64, u64); 2])) -> Run {
+    let mut run = Run::new(1);
+    run.all(|process, _| {
+        process.header.rank = None;
+        let comms = process.init_on(&[0, 1]);
+        let buffers = process.buffers_on([0, 1]);
+        calls(process, &comms, &buffers);
+    });
+    run
 }
 
 /// How a process comes to two communicators.
@@ -80,17 +93,8 @@ fn reduces(made: Made, counts: [u64; 2]) -> Run {
         process.header.rank = None;
         let comms = comms(process, made);
         process.thread = 0;
-        let mut buffers = [(0, 0); 2];
-        for device in [0, 1] {
-            process.set_device(device);
-            buffers[device as usize] = (process.malloc(MIB), process.stream());
-        }
-        process.group(|process| {
-            for device in [0, 1] {
-                let (buffer, stream) = buffers[device];
-                process.all_reduce(comms[device], buffer, counts[device], stream);
-            }
-        });
+        let buffers = process.buffers_on([0, 1]);
+        process.all_reduce_on_each(&comms, &buffers, &counts);
         for (device, (buffer, stream)) in [0, 1].into_iter().zip(buffers) {
             process.set_device(device);
             process.synchronize(stream);
@@ -133,20 +137,8 @@ fn calls_are_numbered_as_in_the_recording() {
 #[case::with_the_other(Some(1), RunVerdict::Unknown)]
 #[case::with_none(None, RunVerdict::Fails)]
 fn waiting_for_one_device_is_no_wait_for_another(#[case] waited: Option<usize>, #[case] wanted: RunVerdict) {
-    let mut run = Run::new(1);
-    run.all(|process, _| {
-        process.header.rank = None;
-        let comms = process.init_on(&[0, 1]);
-        let mut buffers = [(0, 0); 2];
-        for device in [0, 1] {
-            process.set_device(device);
-            buffers[device as usize] = (process.malloc(MIB), process.stream());
-        }
-        process.group(|process| {
-            for device in [0, 1] {
-                process.all_reduce(comms[device], buffers[device].0, 1024, buffers[device].1);
-            }
-        });
+    let run = on_both(|process, comms, buffers| {
+        process.all_reduce_on_each(comms, buffers, &[1024, 1024]);
         process.set_device(0);
         if let Some(waited) = waited {
             process.synchronize(buffers[waited].1);
@@ -159,9 +151,6 @@ fn waiting_for_one_device_is_no_wait_for_another(#[case] waited: Option<usize>, 
     let (verdict, text) = judged(run, &format!("waits-{waited:?}"));
     assert_eq!(verdict, wanted, "{text}");
 }
-
-/// Calls of a process with these communicators, and a buffer and a stream on each device.
-type OnBoth = fn(&mut Process, &[u64], &[(u64, u64); 2]);
 
 /// Within one call, and within one group, nobody waits, whatever the host waits for elsewhere.
 #[rstest]
@@ -178,18 +167,10 @@ type OnBoth = fn(&mut Process, &[u64], &[(u64, u64); 2]);
     }
 })]
 fn what_runs_together_is_waited_for_by_nobody(#[case] name: &str, #[case] calls: OnBoth) {
-    let mut run = Run::new(1);
-    run.all(|process, _| {
-        process.header.rank = None;
-        let comms = process.init_on(&[0, 1]);
-        let mut buffers = [(0, 0); 2];
-        for device in [0, 1] {
-            process.set_device(device);
-            buffers[device as usize] = (process.malloc(MIB), process.stream());
-        }
-        process.group(|process| calls(process, &comms, &buffers));
+    let run = on_both(|process, comms, buffers| {
+        process.group(|process| calls(process, comms, buffers));
         for (_, stream) in buffers {
-            process.synchronize(stream);
+            process.synchronize(*stream);
         }
     });
     let (verdict, text) = judged(run, &format!("together-{name}"));
@@ -200,20 +181,8 @@ fn what_runs_together_is_waited_for_by_nobody(#[case] name: &str, #[case] calls:
 /// A stream that waits for an event of another device: in which order these came to it is not followed, and nobody is accused.
 #[test]
 fn events_of_another_device_are_doubted() {
-    let mut run = Run::new(1);
-    run.all(|process, _| {
-        process.header.rank = None;
-        let comms = process.init_on(&[0, 1]);
-        let mut buffers = [(0, 0); 2];
-        for device in [0, 1] {
-            process.set_device(device);
-            buffers[device as usize] = (process.malloc(MIB), process.stream());
-        }
-        process.group(|process| {
-            for device in [0, 1] {
-                process.all_reduce(comms[device], buffers[device].0, 1024, buffers[device].1);
-            }
-        });
+    let run = on_both(|process, comms, buffers| {
+        process.all_reduce_on_each(comms, buffers, &[1024, 1024]);
         // Device 1 waits for device 0, and a second stream of device 0 for device 1.
         let (there, back) = (process.handle(), process.handle());
         process.set_device(0);
@@ -244,17 +213,8 @@ fn processes_of_several_devices_make_one_job() {
                     comms[device as usize] = process.init(1, 2 * nth + device, 4);
                 }
             });
-            let mut buffers = [(0, 0); 2];
-            for device in [0, 1] {
-                process.set_device(device);
-                buffers[device as usize] = (process.malloc(MIB), process.stream());
-            }
-            process.group(|process| {
-                for device in [0, 1] {
-                    let count = counts[2 * nth as usize + device];
-                    process.all_reduce(comms[device], buffers[device].0, count, buffers[device].1);
-                }
-            });
+            let buffers = process.buffers_on([0, 1]);
+            process.all_reduce_on_each(&comms, &buffers, &counts[2 * nth as usize..]);
             for (buffer, stream) in buffers {
                 process.synchronize(stream);
                 process.cuda_free(buffer);

@@ -70,8 +70,10 @@ impl Drop for Together {
 }
 
 fn judged(folder: &Path) -> Vec<Judged> {
-    let jobs = read_jobs(folder).expect("it can be read");
-    jobs.into_iter().map(|job| judge(job.expect("a job"), None).expect("it can be judged")).collect()
+    read_jobs(folder)
+        .into_iter()
+        .map(|job| judge(job.expect("a job"), None).expect("it can be judged"))
+        .collect()
 }
 
 fn verdicts(folder: &Path) -> Vec<(RunVerdict, String)> {
@@ -136,17 +138,9 @@ fn programs_without_a_launcher_are_jobs_of_their_own() {
         let mut process = run.ranks.remove(0);
         process.header.began += u64::from(nth) * 10 * SECOND;
         let comms = process.init_on(&[0, 1]);
-        let mut buffers = [(0, 0); 2];
-        for device in [0, 1] {
-            process.set_device(device);
-            buffers[device as usize] = (process.malloc(MIB), process.stream());
-        }
-        process.group(|process| {
-            for device in [0, 1] {
-                let count = if name == "third_test" { 1024 << device } else { 1024 };
-                process.all_reduce(comms[device], buffers[device].0, count, buffers[device].1);
-            }
-        });
+        let buffers = process.buffers_on([0, 1]);
+        let counts = if name == "third_test" { [1024, 2048] } else { [1024, 1024] };
+        process.all_reduce_on_each(&comms, &buffers, &counts);
         buffers.iter().for_each(|(_, stream)| process.synchronize(*stream));
         process.exit();
         together.add([alone(process, name)]);
