@@ -406,8 +406,7 @@ impl CheckArguments {
         let mut judged: Vec<Judged> = Vec::new();
         let mut bad: Vec<SpecError> = Vec::new();
         for folder in runs.recordings.iter().take_while(|_| !stop.asked()) {
-            let jobs = judge::read_jobs(folder).unwrap_or_else(|error| vec![Err(error)]);
-            for job in jobs {
+            for job in judge::read_jobs(folder) {
                 match job.and_then(|job| judge::judge(job, self.platform)) {
                     Ok(run) => judged.push(run),
                     Err(error) => bad.push(SpecError::new(error.to_string(), None)),

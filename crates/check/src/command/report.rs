@@ -181,8 +181,7 @@ impl ReportWriter<'_> {
     }
 
     fn recording(&mut self, folder: &Path) -> Result<(), FolderError> {
-        let jobs = judge::read_jobs(folder).unwrap_or_else(|error| vec![Err(error)]);
-        jobs.into_iter().try_for_each(|job| self.recorded_job(job))
+        judge::read_jobs(folder).into_iter().try_for_each(|job| self.recorded_job(job))
     }
 
     fn recorded_job(&mut self, job: Result<Recording, RunError>) -> Result<(), FolderError> {

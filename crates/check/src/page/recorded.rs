@@ -139,25 +139,21 @@ fn about(judged: &Judged) -> AboutFinding {
     let sentence =
         sentences.first().or_else(|| named("root")).or_else(|| named("cycle")).or_else(|| named("unknown"));
     let found = matches!(judged.verdict, RunVerdict::Fails | RunVerdict::Hangs);
+    let mut title = format!("recorded run {}", last_parts(&folder));
+    let mut setting = format!("{} ranks, {calls} calls", judged.recording.world.ranks);
+    if let Some(RecordedJob { nth, of, command }) = &judged.recording.job {
+        // Pages are named after their titles.
+        title = format!("{title}, job {nth} of {of}");
+        setting = format!("{command}: {setting}");
+    }
     AboutFinding {
         origin: "run",
         verdict: verdict(judged.verdict),
         rule: judged.findings.first().map(|finding| rule_text(finding.rule)),
         headline: headline(judged),
-        // Pages are named after their titles.
-        title: match &judged.recording.job {
-            Some(RecordedJob { nth, of, .. }) => {
-                format!("recorded run {}, job {nth} of {of}", last_parts(&folder))
-            }
-            None => format!("recorded run {}", last_parts(&folder)),
-        },
+        title,
         place: folder.clone(),
-        setting: match &judged.recording.job {
-            Some(RecordedJob { command, .. }) => {
-                format!("{command}: {} ranks, {calls} calls", judged.recording.world.ranks)
-            }
-            None => format!("{} ranks, {calls} calls", judged.recording.world.ranks),
-        },
+        setting,
         outcome: if found { class(judged).name().to_owned() } else { String::new() },
         stated: stated(judged),
         sentence: sentence.cloned().unwrap_or_default(),

@@ -34,41 +34,21 @@ pub(super) fn raced(program: &RunProgram, ops: &[OpRef]) -> Option<String> {
         })
     };
     let (first, second) = (touched(&mine.op), touched(&theirs.op));
+    let alone = one == other;
     let overlap = first.iter().find_map(|a| {
         let meets = |b: &&Touched<'_>| {
-            one.rank == other.rank && a.of == b.of && a.from < b.to && b.from < a.to && (a.writes || b.writes)
+            // What one operation writes, it may read as well.
+            let clash = if alone { a.writes && !b.writes } else { a.writes || b.writes };
+            one.rank == other.rank && a.of == b.of && a.from < b.to && b.from < a.to && clash
         };
         second.iter().find(meets).map(|b| (*a, *b))
     });
-    if let (true, Some((a, b))) = (one == other, distinct(&first, overlap)) {
-        let origin = program.origin(one.loc)?;
-        let (read, written) = if a.writes { (b, a) } else { (a, b) };
-        return Some(format!(
-            "{} reads bytes {} to {} and writes bytes {} to {}",
-            call(program, rank(one), &origin),
-            read.from,
-            read.to,
-            written.from,
-            written.to
-        ));
+    if let (true, Some((written, read))) = (alone, overlap) {
+        let reads = named(one, Some(read))?;
+        return Some(format!("{reads} and writes bytes {} to {}", written.from, written.to));
     }
     let (a, b) = overlap.map_or((None, None), |(a, b)| (Some(a), Some(b)));
     Some(format!("{}, and {}", named(one, a)?, named(other, b)?))
-}
-
-/// What one operation reads where it writes itself, and that write.
-fn distinct<'a>(
-    touched: &[Touched<'a>],
-    of: Option<(Touched<'a>, Touched<'a>)>,
-) -> Option<(Touched<'a>, Touched<'a>)> {
-    let (written, _) = of?;
-    let read = touched.iter().find(|other| {
-        other.writes != written.writes
-            && other.of == written.of
-            && other.from < written.to
-            && written.from < other.to
-    });
-    Some((written, *read?))
 }
 
 fn call(program: &RunProgram, rank: &RankRun, origin: &Origin) -> String {

@@ -106,6 +106,8 @@ pub(super) enum CallKind {
     EventExport,
     /// An event of another process is opened.
     EventOpen,
+    /// It says which device is current for its thread, or of which device a context is.
+    Current(CurrentBy),
     /// Nothing follows from it.
     Nothing,
     /// It is counted as not judged, for this reason.
@@ -235,6 +237,34 @@ pub(super) enum Allocator {
     CudaPitched,
     /// The CUDA runtime, in the order of a stream.
     CudaAsync,
+}
+
+/// What says which device is current.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CurrentBy {
+    /// The call names the device by its number.
+    Device,
+    /// A context that is of it.
+    Context,
+    /// The same, and what was current comes back.
+    PushedContext,
+    /// What was current comes back.
+    Popped,
+    /// A context of it that is made current.
+    NewContext,
+    /// A context of it that is not made current.
+    Retained,
+}
+
+impl CurrentBy {
+    /// What a call makes current; none where that is what it makes, or was before.
+    pub(super) fn named(self, call: &Shape) -> Option<&Argument> {
+        match self {
+            Self::Device => call.get("device"),
+            Self::Context | Self::PushedContext => call.get("context"),
+            Self::Popped | Self::NewContext | Self::Retained => None,
+        }
+    }
 }
 
 /// What the host can wait for.
@@ -432,12 +462,12 @@ static CALLS: &[VendorCall] = &[
     call("cuIpcGetEventHandle", CallKind::EventExport, FoldClass::Doubtful),
     call("cuIpcOpenEventHandle", CallKind::EventOpen, FoldClass::Doubtful),
     // Streams and events. What an event stands for at the end of an iteration is the same after each.
-    call("cudaSetDevice", CallKind::Nothing, FoldClass::Local),
-    call("cuDevicePrimaryCtxRetain", CallKind::Nothing, FoldClass::Local),
-    call("cuCtxCreate", CallKind::Nothing, FoldClass::Local),
-    call("cuCtxSetCurrent", CallKind::Nothing, FoldClass::Local),
-    call("cuCtxPushCurrent", CallKind::Nothing, FoldClass::Local),
-    call("cuCtxPopCurrent", CallKind::Nothing, FoldClass::Local),
+    call("cudaSetDevice", CallKind::Current(CurrentBy::Device), FoldClass::Local),
+    call("cuDevicePrimaryCtxRetain", CallKind::Current(CurrentBy::Retained), FoldClass::Local),
+    call("cuCtxCreate", CallKind::Current(CurrentBy::NewContext), FoldClass::Local),
+    call("cuCtxSetCurrent", CallKind::Current(CurrentBy::Context), FoldClass::Local),
+    call("cuCtxPushCurrent", CallKind::Current(CurrentBy::PushedContext), FoldClass::Local),
+    call("cuCtxPopCurrent", CallKind::Current(CurrentBy::Popped), FoldClass::Local),
     call("cudaStreamCreate", CallKind::StreamCreate, FoldClass::Doubtful),
     call("cudaStreamCreateWithFlags", CallKind::StreamCreate, FoldClass::Doubtful),
     call("cudaStreamCreateWithPriority", CallKind::StreamCreate, FoldClass::Doubtful),
@@ -649,8 +679,12 @@ pub(super) fn row(name: &str) -> &'static VendorCall {
     static BY_NAME: LazyLock<FxHashMap<&'static str, &'static VendorCall>> =
         LazyLock::new(|| CALLS.iter().map(|call| (call.name, call)).collect());
     let family = || FAMILIES.iter().find(|family| name.starts_with(family.name));
-    let vendors = ["nccl", "pnccl", "cu"].iter().any(|prefix| name.starts_with(prefix));
-    BY_NAME.get(name).copied().or_else(family).unwrap_or(&STRANGE[usize::from(!vendors)])
+    BY_NAME.get(name).copied().or_else(family).unwrap_or(&STRANGE[usize::from(!is_vendors(name))])
+}
+
+/// Whether a name is one of the vendor's calls, known or not.
+pub(super) fn is_vendors(name: &str) -> bool {
+    ["nccl", "pnccl", "cu"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 impl CallKind {
@@ -706,7 +740,7 @@ impl CallKind {
 
     /// Whether it shows that its thread goes on with the program: not a look, nor what runs beside it.
     pub(super) fn acts(self) -> bool {
-        self.is_call() && !matches!(self, Self::Nothing | Self::EventDestroy)
+        self.is_call() && !matches!(self, Self::Nothing | Self::Current(_) | Self::EventDestroy)
             || matches!(self, Self::Store | Self::MakesGroup)
     }
 
@@ -762,6 +796,7 @@ impl CallKind {
             | Self::GroupStart
             | Self::GroupEnd
             | Self::Nothing
+            | Self::Current(_)
             | Self::Unjudged(_)
             | Self::Store
             | Self::Process

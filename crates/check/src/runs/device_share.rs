@@ -13,8 +13,9 @@ use std::sync::Arc;
 use rankcheck_recording::{Argument, CallEvent, ProcessFile, ReadError, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::call::{Awaitable, CallKind, CopyReturns};
+use super::call::{Awaitable, CallKind, CopyReturns, CurrentBy, failure, is_vendors};
 use super::sequence::ReadUntil;
+use super::vendor;
 
 /// The number that CUDA has for a device of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,8 +62,8 @@ impl DeviceShare {
     #[must_use]
     pub fn waited_elsewhere(&self, calls: Range<u64>) -> bool {
         let from = self.calls.waits.partition_point(|(call, _)| *call < calls.start);
-        let within = self.calls.waits[from..].iter().take_while(|(call, _)| *call < calls.end);
-        within.into_iter().any(|(_, device)| *device != self.device)
+        let mut within = self.calls.waits[from..].iter().take_while(|(call, _)| *call < calls.end);
+        within.any(|(_, device)| *device != self.device)
     }
 
     /// What a call that makes communicators for several devices gave to this one: as if it had made one alone.
@@ -160,9 +161,6 @@ const HANDLES: [(&str, HandleOf); 15] = [
     ("child", HandleOf::Graph),
 ];
 
-/// Handles of default streams: of whichever device is current.
-const DEFAULT_STREAMS: u64 = 2;
-
 /// What a thread made current.
 #[derive(Debug, Clone, Copy)]
 enum CurrentDevice {
@@ -216,16 +214,8 @@ impl DeviceTracker {
                     return;
                 };
                 let result = values.map(|values| process.shape(values));
-                let call = process.shape(call);
-                if result.is_none_or(|result| &*result.name != "failed") {
-                    let waits = matches!(
-                        CallKind::of(&call.name),
-                        CallKind::Synchronize(_) | CallKind::Query(_) | CallKind::Copy(CopyReturns::WhenDone)
-                    );
-                    if waits {
-                        self.calls.waits.push((number, device));
-                    }
-                    self.returned(thread, (call, device), result);
+                if failure(result).is_none() {
+                    self.returned(thread, process.shape(call), (number, device), result);
                 }
             }
             // Returns may be among what was lost.
@@ -236,7 +226,6 @@ impl DeviceTracker {
     #[expect(clippy::wildcard_enum_match_arm, reason = "few calls are everybody's")]
     fn enter(&mut self, thread: u32, call: &Shape) -> DeviceNumber {
         let kind = CallKind::of(&call.name);
-        let vendors = call.name.starts_with("nccl") || call.name.starts_with("cu");
         let of_thread = self.threads.entry(thread).or_default();
         match kind {
             CallKind::GroupWindow => {
@@ -257,7 +246,7 @@ impl DeviceTracker {
                 of_thread.depth = of_thread.depth.saturating_sub(1);
                 return EVERYBODYS;
             }
-            _ if !vendors || call.instant || kind == CallKind::InitAll => return EVERYBODYS,
+            _ if !is_vendors(&call.name) || call.instant || kind == CallKind::InitAll => return EVERYBODYS,
             _ => {}
         }
         let grouped = of_thread.depth > 0;
@@ -269,7 +258,10 @@ impl DeviceTracker {
         };
         let known = HANDLES.iter().find_map(|(key, of)| {
             let handle = call.get(key).and_then(Argument::number)?;
-            if *of == HandleOf::Stream && handle <= DEFAULT_STREAMS {
+            // Each device has default streams.
+            if *of == HandleOf::Stream
+                && (vendor::LEGACY_STREAM.contains(&handle) || handle == vendor::PER_THREAD_STREAM)
+            {
                 return Some(current);
             }
             self.handles.get(&(*of, handle)).copied()
@@ -297,34 +289,21 @@ impl DeviceTracker {
         device
     }
 
-    fn returned(&mut self, thread: u32, (call, device): (&Shape, DeviceNumber), result: Option<&Shape>) {
-        let number = |shape: &Shape, key: &str| shape.get(key).and_then(Argument::number);
-        let given = |key: &str| result.and_then(|result| number(result, key));
-        let small = |number: u64| u32::try_from(number).unwrap_or(0);
-        let of_thread = self.threads.entry(thread).or_default();
-        match &*call.name {
-            "cudaSetDevice" => {
-                of_thread.current = CurrentDevice::Device(number(call, "device").map_or(0, small))
-            }
-            "cuDevicePrimaryCtxRetain" | "cuCtxCreate" => {
-                let device = number(call, "device").map_or(0, small);
-                let Some(context) = given("context") else { return };
-                self.contexts.insert(context, device);
-                // A context that is made is current from then on.
-                if &*call.name == "cuCtxCreate" {
-                    of_thread.pushed.push(of_thread.current);
-                    of_thread.current = CurrentDevice::Context(context);
-                }
-            }
-            "cuCtxSetCurrent" | "cuCtxPushCurrent" => {
-                if &*call.name == "cuCtxPushCurrent" {
-                    of_thread.pushed.push(of_thread.current);
-                }
-                of_thread.current =
-                    number(call, "context").map_or(CurrentDevice::default(), CurrentDevice::Context);
-            }
-            "cuCtxPopCurrent" => of_thread.current = of_thread.pushed.pop().unwrap_or_default(),
-            "ncclCommInitAll" => {
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "few calls make devices current, wait, or are of several devices"
+    )]
+    fn returned(
+        &mut self,
+        thread: u32,
+        call: &Shape,
+        (nth, device): (u64, DeviceNumber),
+        result: Option<&Shape>,
+    ) {
+        let given = |key: &str| result.and_then(|result| result.get(key)).and_then(Argument::number);
+        match CallKind::of(&call.name) {
+            CallKind::Current(by) => self.switched(thread, by, call, given("context")),
+            CallKind::InitAll => {
                 let devices = devices_of(call);
                 let comms = result.and_then(|result| result.get("comms")).map(|comms| words(comms, 8));
                 for (comm, device) in comms.unwrap_or_default().into_iter().zip(&devices) {
@@ -332,8 +311,11 @@ impl DeviceTracker {
                 }
                 self.communicate.extend(devices);
             }
-            _ => {
-                if CallKind::of(&call.name).makes_comm(call) {
+            CallKind::Synchronize(_) | CallKind::Query(_) | CallKind::Copy(CopyReturns::WhenDone) => {
+                self.calls.waits.push((nth, device));
+            }
+            kind => {
+                if kind.makes_comm(call) {
                     self.communicate.push(device);
                 }
                 for (key, of) in HANDLES {
@@ -344,6 +326,32 @@ impl DeviceTracker {
             }
         }
     }
+
+    /// A call that says which device is current, and the context that it made.
+    fn switched(&mut self, thread: u32, by: CurrentBy, call: &Shape, made: Option<u64>) {
+        let of_thread = self.threads.entry(thread).or_default();
+        if matches!(by, CurrentBy::NewContext | CurrentBy::Retained)
+            && let Some(context) = made
+        {
+            let device = call.get("device").and_then(Argument::number).unwrap_or(0);
+            self.contexts.insert(context, u32::try_from(device).unwrap_or(0));
+        }
+        if matches!(by, CurrentBy::NewContext | CurrentBy::PushedContext) {
+            of_thread.pushed.push(of_thread.current);
+        }
+        let named = by.named(call).and_then(Argument::number);
+        of_thread.current = match by {
+            CurrentBy::Device => named
+                .and_then(|device| u32::try_from(device).ok())
+                .map_or_else(CurrentDevice::default, CurrentDevice::Device),
+            CurrentBy::Context | CurrentBy::PushedContext => {
+                named.map_or_else(CurrentDevice::default, CurrentDevice::Context)
+            }
+            CurrentBy::NewContext => made.map_or(of_thread.current, CurrentDevice::Context),
+            CurrentBy::Popped => of_thread.pushed.pop().unwrap_or_default(),
+            CurrentBy::Retained => of_thread.current,
+        };
+    }
 }
 
 /// Passes on what one device does of the events of its process.
@@ -352,12 +360,30 @@ pub(super) struct ShareFilter<'a> {
     share: Option<&'a DeviceShare>,
     /// By thread: whether each call that was entered is passed on.
     open: FxHashMap<u32, Vec<bool>>,
+    /// The number of the next call, where the events of a whole file are asked for.
+    number: u64,
 }
 
 impl<'a> ShareFilter<'a> {
     /// Of a process of one rank, everything is passed on.
     pub(super) fn new(share: Option<&'a DeviceShare>) -> Self {
-        Self { share, open: FxHashMap::default() }
+        Self { share, open: FxHashMap::default(), number: 0 }
+    }
+
+    /// The next event of a file that is this device's, and how many calls and notes of the process were entered before it.
+    ///
+    /// # Errors
+    ///
+    /// If the file is damaged there.
+    pub(super) fn next(&mut self, process: &mut ProcessFile) -> Result<Option<(u64, CallEvent)>, ReadError> {
+        while let Some(event) = process.next_event()? {
+            let number = self.number;
+            self.number += u64::from(matches!(event, CallEvent::Enter { .. }));
+            if self.passes(number, &event, process) {
+                return Ok(Some((number, event)));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether an event is this device's. Calls are numbered as in the recording.

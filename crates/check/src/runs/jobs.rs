@@ -4,7 +4,8 @@
 //! of as many, and are not the same rank. Whoever communicates with nobody stands by the job that ran meanwhile.
 //! Not here: which process is which rank of its job ([`super::world`]).
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -24,7 +25,7 @@ struct JobProcesses {
     /// When the first began and the last ended: nanoseconds since 1970.
     lived: Range<u64>,
     /// The ranks that the launcher gave those that communicate.
-    ranks: Vec<u32>,
+    ranks: BTreeSet<u32>,
     /// How many ranks the launcher started.
     of: Option<u32>,
     communicates: bool,
@@ -55,41 +56,33 @@ impl JobProcesses {
     fn is_started_with(&self, other: &Self) -> bool {
         self.of.is_some()
             && self.of == other.of
-            && self.ranks.iter().all(|rank| !other.ranks.contains(rank))
+            && self.ranks.is_disjoint(&other.ranks)
             && (self.meets(other) || self.lived.start.abs_diff(other.lived.start) < STARTED_TOGETHER)
     }
 }
 
-/// The jobs of a recording, each with the indices of its processes, in the order in which they began.
+/// The jobs of a recording, each with the indices of its processes, in the order in which they began. The ranks that one
+/// process is stand next to each other.
 pub(super) fn jobs(processes: &[ReadProcess]) -> Vec<Vec<usize>> {
-    let mut groups: Vec<JobProcesses> = Vec::new();
-    for (at, process) in processes.iter().enumerate() {
-        groups.push(JobProcesses::of(at, process));
-    }
     // Who shares something is of one job.
     let mut first_with: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut parent: Vec<usize> = (0..processes.len()).collect();
-    for (at, (_, _, local)) in processes.iter().enumerate() {
+    let mut together = JobSets((0..processes.len()).collect());
+    for (at, (path, _, local)) in processes.iter().enumerate() {
         for id in local.shared_ids() {
-            let first = *first_with.entry(id).or_insert(at);
-            let (one, other) = (root_of(&parent, first), root_of(&parent, at));
-            parent[one.max(other)] = one.min(other);
+            together.unite(*first_with.entry(id).or_insert(at), at);
         }
-        // The ranks that one process is.
-        let same = processes[..at].iter().position(|(path, ..)| *path == processes[at].0);
-        if let Some(same) = same {
-            let (one, other) = (root_of(&parent, same), root_of(&parent, at));
-            parent[one.max(other)] = one.min(other);
+        if let Some(before) = at.checked_sub(1)
+            && processes[before].0 == *path
+        {
+            together.unite(before, at);
         }
     }
     let mut joined: BTreeMap<usize, JobProcesses> = BTreeMap::new();
-    for (at, group) in groups.into_iter().enumerate() {
-        let root = root_of(&parent, at);
-        match joined.get_mut(&root) {
-            Some(others) => others.add(group),
-            None => {
-                joined.insert(root, group);
-            }
+    for (at, process) in processes.iter().enumerate() {
+        let group = JobProcesses::of(at, process);
+        match joined.entry(together.first(at)) {
+            Entry::Occupied(mut others) => others.get_mut().add(group),
+            Entry::Vacant(alone) => _ = alone.insert(group),
         }
     }
     let mut groups: Vec<JobProcesses> = joined.into_values().collect();
@@ -112,9 +105,20 @@ pub(super) fn jobs(processes: &[ReadProcess]) -> Vec<Vec<usize>> {
     jobs.into_iter().map(|job| job.processes).collect()
 }
 
-fn root_of(parent: &[usize], mut at: usize) -> usize {
-    while parent[at] != at {
-        at = parent[at];
+/// By index of a process: one before it that it is together with, or itself.
+struct JobSets(Vec<usize>);
+
+impl JobSets {
+    /// The first of those that a process is together with.
+    fn first(&self, mut at: usize) -> usize {
+        while self.0[at] != at {
+            at = self.0[at];
+        }
+        at
     }
-    at
+
+    fn unite(&mut self, one: usize, other: usize) {
+        let (one, other) = (self.first(one), self.first(other));
+        self.0[one.max(other)] = one.min(other);
+    }
 }

@@ -18,6 +18,7 @@ use rankcheck_model::{
 };
 use rankcheck_recording::Argument;
 use rustc_hash::FxHashSet;
+use serde::Serialize;
 
 use super::RunError;
 use super::accesses;
@@ -134,7 +135,7 @@ pub struct Recording {
 }
 
 /// One of several jobs that were recorded together.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RecordedJob {
     /// Its position among them, from 1, in the order in which they began.
     pub nth: usize,
@@ -240,10 +241,13 @@ pub fn read_whole(folder: &Path) -> Result<Recording, RunError> {
 
 /// Reads each of the jobs that were recorded into a directory, in the order in which they began.
 ///
-/// # Errors
-/// If there is no recording, or a file cannot be read. A job whose processes do not fit together is an error of its own.
-pub fn read_jobs(folder: &Path) -> Result<Vec<Result<Recording, RunError>>, RunError> {
-    let read = sequence::read_processes(&world::files(folder)?, ReadUntil::End)?;
+/// A job whose processes do not fit together is an error of its own; so is a recording that there is not, or that cannot be read.
+pub fn read_jobs(folder: &Path) -> Vec<Result<Recording, RunError>> {
+    let read = world::files(folder).and_then(|files| sequence::read_processes(&files, ReadUntil::End));
+    let read = match read {
+        Ok(read) => read,
+        Err(error) => return vec![Err(error)],
+    };
     let jobs = jobs::jobs(&read);
     let mut whole: Vec<Option<ReadProcess>> = read.into_iter().map(Some).collect();
     let of = jobs.len();
@@ -254,7 +258,7 @@ pub fn read_jobs(folder: &Path) -> Result<Vec<Result<Recording, RunError>>, RunE
         let job = (of > 1).then_some(RecordedJob { nth, of, command });
         program_of(folder, job, processes, fold::fold, ReadUntil::End)
     });
-    Ok(recorded.collect())
+    recorded.collect()
 }
 
 fn one_job(folder: &Path, fold: FoldWith) -> Result<Recording, RunError> {

@@ -23,14 +23,9 @@ pub fn launch_times(recording: &Recording) -> Result<FxHashMap<u32, Vec<i64>>, R
         let began = recording.began[member.rank.at()];
         let mut of_rank: Vec<i64> = Vec::new();
         let mut launches: Vec<bool> = Vec::new();
-        let (mut number, mut filter) = (0, ShareFilter::new(member.share.as_ref()));
-        while let Some(event) = process.next_event()? {
-            let passes = filter.passes(number, &event, &process);
+        let mut filter = ShareFilter::new(member.share.as_ref());
+        while let Some((_, event)) = filter.next(&mut process)? {
             let CallEvent::Enter { time, call, .. } = event else { continue };
-            number += 1;
-            if !passes {
-                continue;
-            }
             for shape in process.shapes().iter().skip(launches.len()) {
                 let kind = CallKind::of(&shape.name);
                 launches.push(matches!(kind, CallKind::Collective(_) | CallKind::Transfer(_)));

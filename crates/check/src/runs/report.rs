@@ -408,19 +408,11 @@ pub(crate) fn rows(out: &mut String, label: &str, lines: &[String]) {
     }
 }
 
-/// Which of several jobs that were recorded together.
-#[derive(Debug, Serialize)]
-struct RecordedJobEntry {
-    nth: usize,
-    of: usize,
-    command: String,
-}
-
 /// A recording in the JSON report.
 #[derive(Debug, Serialize)]
 pub struct RunEntry {
     folder: String,
-    job: Option<RecordedJobEntry>,
+    job: Option<RecordedJob>,
     ranks: u32,
     calls: u64,
     platform: String,
@@ -517,11 +509,7 @@ pub fn entry(judged: &Judged) -> RunEntry {
     rules.dedup();
     RunEntry {
         folder: judged.recording.folder.display().to_string(),
-        job: judged.recording.job.clone().map(|RecordedJob { nth, of, command }| RecordedJobEntry {
-            nth,
-            of,
-            command,
-        }),
+        job: judged.recording.job.clone(),
         ranks: judged.recording.world.ranks,
         calls: judged.there().map(|(_, program)| program.calls).sum(),
         platform: judged.platform.name().to_owned(),

@@ -17,6 +17,7 @@ use rankcheck_recording::{Cut, Header, ProcessFile, ReadError, Shape, ShapeId};
 use rustc_hash::FxHashMap;
 
 use super::RunError;
+use super::call::CallKind;
 use super::device_share;
 use super::gaps::Gaps;
 use super::jobs::ReadProcess;
@@ -197,10 +198,8 @@ impl Sequence {
 
     /// Whether it makes several devices current.
     fn switches_devices(&self) -> bool {
-        let mut current = self.shapes.iter().filter_map(|shape| match &*shape.name {
-            "cudaSetDevice" => shape.get("device"),
-            "cuCtxSetCurrent" | "cuCtxPushCurrent" => shape.get("context"),
-            _ => None,
+        let mut current = self.shapes.iter().filter_map(|shape| {
+            if let CallKind::Current(by) = CallKind::of(&shape.name) { by.named(shape) } else { None }
         });
         current.next().is_some_and(|first| current.any(|other| other != first))
     }

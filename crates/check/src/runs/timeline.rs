@@ -154,14 +154,10 @@ impl RankTimeline<'_, '_> {
     ) -> Result<(Option<u64>, u64), TimelineError> {
         let rank = self.member.rank.0;
         let mut open: FxHashMap<u32, Vec<UnreturnedCall>> = FxHashMap::default();
-        let (mut number, mut last, mut found_at) = (0_u32, 0, None);
+        let (mut last, mut found_at) = (0, None);
         let mut filter = ShareFilter::new(self.member.share.as_ref());
-        while let Some(event) = self.process.next_event().map_err(RunError::from)? {
-            if !filter.passes(number.into(), &event, &self.process) {
-                // It has a number all the same.
-                number += u32::from(matches!(event, CallEvent::Enter { .. }));
-                continue;
-            }
+        while let Some((number, event)) = filter.next(&mut self.process).map_err(RunError::from)? {
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
             match event {
                 CallEvent::Enter { time, thread, call } => {
                     last = last.max(time);
@@ -178,7 +174,6 @@ impl RankTimeline<'_, '_> {
                         }))?;
                     }
                     let entered = UnreturnedCall { entered: time, number, call };
-                    number += 1;
                     self.give_to_stream(&entered)?;
                     let shape = self.process.shape(call);
                     if shape.instant {

@@ -12,6 +12,12 @@ pub(crate) const NOT_READY: i64 = 600;
 /// `cudaErrorStreamCaptureUnjoined`: a capture ends and does not stand behind all that was launched in it.
 pub(crate) const UNJOINED: i64 = 904;
 
+/// The legacy default stream by its handles (`cudaStreamLegacy` is 1).
+pub(crate) const LEGACY_STREAM: [u64; 2] = [0, 1];
+
+/// The default stream of the calling thread by its handle (`cudaStreamPerThread`); it waits for the legacy one, as others do.
+pub(crate) const PER_THREAD_STREAM: u64 = 2;
+
 /// Whether an error says that a call was wrong, or that something before it was. Others are about memory that runs out, a
 /// network, or what a device cannot do.
 pub(crate) fn accuses(call: &str, code: i64) -> bool {

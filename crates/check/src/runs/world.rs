@@ -242,26 +242,18 @@ impl CommListener {
             }
             CallKind::InitAll => {
                 let ranks = number_u32(get("ranks"));
-                let rank = self.share.as_ref().map(|share| share.nth_of(call));
-                let (birth, own) = match rank {
-                    None if ranks == 1 => (Birth::Alone, None),
-                    None => {
-                        // Which of its communicators is whose shows where each device is read by itself.
-                        self.twice = self.twice.or(Some(number));
-                        (Birth::NotKnown, None)
-                    }
-                    // Not on this device.
-                    Some(None) => return,
-                    Some(Some(rank)) => {
-                        let id = format!("{number:08} of {}", self.process).into();
-                        let share = self.share.as_ref().expect("it has a rank");
-                        (
-                            Birth::Init { id, nth: 0, rank, ranks },
-                            result.and_then(|result| share.of_result(call, result)),
-                        )
-                    }
+                let Some(share) = &self.share else {
+                    let alone = ranks == 1;
+                    // Which of several communicators is whose shows where each device is read by itself.
+                    self.twice = self.twice.or((!alone).then_some(number));
+                    self.born(number, if alone { Birth::Alone } else { Birth::NotKnown }, result);
+                    return;
                 };
-                self.born(number, birth, own.as_ref().or(result));
+                // Not every device has a communicator of it.
+                let Some(rank) = share.nth_of(call) else { return };
+                let own = result.and_then(|result| share.of_result(call, result));
+                let id = format!("{number:08} of {}", self.process).into();
+                self.born(number, Birth::Init { id, nth: 0, rank, ranks }, own.as_ref().or(result));
             }
             CallKind::Split => {
                 let Some(parent) = get("comm").and_then(|address| self.last_at(address)) else { return };
@@ -435,9 +427,8 @@ impl World {
         }
         let (by_rank, bystanders) = assign(&processes)?;
         let mut world = Self { bystanders, ..Self::default() };
-        let said = processes.iter().filter_map(|(_, header, local)| header.ranks.or(local.noted_ranks)).max();
         let highest = by_rank.last_key_value().map_or(0, |(rank, _)| rank.0 + 1);
-        world.ranks = said.unwrap_or(0).min(RANKS_MAX).max(highest);
+        world.ranks = started(&processes).max(highest);
 
         let order: Vec<(Rank, usize)> = by_rank.into_iter().collect();
         let comms = world.name(&order, &processes)?;
@@ -729,14 +720,19 @@ fn assign(
     Ok((by_rank, bystanders))
 }
 
+/// How many ranks were started, as far as anybody says.
+fn started(processes: &[(PathBuf, Header, CommListener)]) -> u32 {
+    let said = processes.iter().filter_map(|(_, header, local)| header.ranks.or(local.noted_ranks)).max();
+    said.unwrap_or(0).min(RANKS_MAX)
+}
+
 /// A process that nobody called a rank, and that lends memory to others or opens theirs, is one behind all others.
 fn with_lenders(
     processes: &[(PathBuf, Header, CommListener)],
     mut ranks: Vec<Option<u32>>,
 ) -> Vec<Option<u32>> {
-    let said = processes.iter().filter_map(|(_, header, local)| header.ranks.or(local.noted_ranks)).max();
     let highest = ranks.iter().flatten().max().map_or(0, |highest| highest + 1);
-    let mut next = said.unwrap_or(0).min(RANKS_MAX).max(highest);
+    let mut next = started(processes).max(highest);
     for (rank, (_, _, local)) in ranks.iter_mut().zip(processes) {
         if rank.is_none() && local.comms.is_empty() && local.ipc.shares_memory() {
             *rank = Some(next);

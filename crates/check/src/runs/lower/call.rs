@@ -44,6 +44,7 @@ impl Lowering<'_> {
             | CallKind::RegisterBuffer
             | CallKind::DeregisterBuffer
             | CallKind::Nothing
+            | CallKind::Current(_)
             | CallKind::Store
             | CallKind::Process
             | CallKind::Exit

@@ -11,6 +11,7 @@ use super::call::{number, one};
 use super::graphs::{KnownGraph, OpenCapture};
 use super::{Bind, Lowered, Lowering, Origin};
 use crate::runs::call::{Awaitable, CopyReturns, Unjudged};
+use crate::runs::vendor;
 use crate::runs::waits::MayWait;
 use crate::runs::world::RunCommId;
 use crate::spec::builder::SourceNames;
@@ -21,10 +22,6 @@ const NON_BLOCKING: u64 = 1;
 const HOST_FUNCTION: u64 = 1 << 63;
 /// `cudaEventRecordExternal`: a capture keeps the record as a node of its graph.
 const EXTERNAL: u64 = 1;
-/// The legacy default stream by its handles.
-const LEGACY: [u64; 2] = [0, 1];
-/// The default stream of the calling thread by its handle; it waits for the legacy one, as others do.
-const PER_THREAD: u64 = 2;
 
 /// Whether a launch waits for more than what stands before it on its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,10 +106,10 @@ impl DeviceHandles {
     }
 
     pub(super) fn stream(&mut self, address: u64, names: &SourceNames) -> Token {
-        if LEGACY.contains(&address) {
+        if vendor::LEGACY_STREAM.contains(&address) {
             return self.default;
         }
-        if address == PER_THREAD {
+        if address == vendor::PER_THREAD_STREAM {
             return *self.of_threads.entry(self.thread).or_insert_with(|| {
                 self.made += 1;
                 let token = names.token(&format!("stream {}", self.made));
