@@ -12,7 +12,7 @@ use crate::clock::{Actor, Clock};
 use crate::host::value::CommId;
 use crate::identity::{Identify, StateIdentity};
 use crate::judge::finding::OpRef;
-use crate::judge::finding::{About, Rule};
+use crate::judge::finding::{About, FindingKey, Rule};
 use crate::machine::{Condition, Machine};
 use crate::noun::collective::Launch;
 use crate::noun::p2p::Progress;
@@ -140,6 +140,20 @@ impl Ran {
         // The calls of a group are launched at one count.
         if actor == called.actor() { self.issue < issue } else { called.after(actor, epoch) }
     }
+}
+
+/// Two launches of different communicators that two ranks make in opposite orders, and that nothing orders.
+struct Clash {
+    /// The communicator of the one that ran first.
+    other: CommId,
+    /// What is told to be broken.
+    about: About,
+    /// On one rank, the one that ran last, and the one that ran first.
+    late: Ran,
+    early: Ran,
+    /// On another rank, the same two.
+    first: Ran,
+    second: Ran,
 }
 
 /// A collective or a transfer that ran, kept while another may turn out to be unordered with it.
@@ -288,8 +302,8 @@ impl Machine {
     /// Notes a collective or a transfer that runs now. Two communicators that share ranks must launch in one
     /// order everywhere, unless kernels co-reside.
     pub(crate) fn ran(&self, state: &mut State, comm: CommId, members: Arc<[Ran]>) {
-        let clash = self.launch_clash(state, comm, &members);
-        let called = clash.is_some().then(|| members[0].called.clone());
+        let clashes = self.launch_clashes(state, comm, &members);
+        let past = if clashes.is_empty() { 0 } else { members[0].called.past() };
         let mut executed = std::mem::take(&mut Executions::of_mut(state.shared_mut()).launches);
         executed.push(Executed { comm, members });
         // A declaration may name any launch.
@@ -307,32 +321,31 @@ impl Machine {
         if self.source.declares_overlap() {
             self.judge_overlaps(state);
         }
-        let Some((other, [late, early, first, second])) = clash else { return };
-        let past = called.map_or(0, |called| called.past());
-        // The same whichever ran first here.
-        let [one, other_one] = [comm, other].map(About::Comm);
-        let about = std::cmp::min_by_key(one, other_one, |about| self.order_of(*about));
-        let launches = if early.launched_before(&late) { "launches" } else { "may launch" };
-        let other_way = if first.launched_before(&second) { "" } else { "may launch them " };
-        self.find(state, Rule::Coll4, about, &[late.op, first.op], past, || {
-            format!(
-                "rank {} {launches} {} before {} ({}), rank {} {other_way}the other way round ({}), \
-                 and nothing orders them",
-                late.rank.0,
-                self.comm_name(other),
-                self.comm_name(comm),
-                self.at(&late.op),
-                first.rank.0,
-                self.at(&first.op),
-            )
-        });
+        for Clash { other, about, late, early, first, second } in clashes {
+            let launches = if early.launched_before(&late) { "launches" } else { "may launch" };
+            let other_way = if first.launched_before(&second) { "" } else { "may launch them " };
+            self.find(state, Rule::Coll4, about, &[late.op, first.op], past, || {
+                format!(
+                    "rank {} {launches} {} before {} ({}), rank {} {other_way}the other way round ({}), \
+                     and nothing orders them",
+                    late.rank.0,
+                    self.comm_name(other),
+                    self.comm_name(comm),
+                    self.at(&late.op),
+                    first.rank.0,
+                    self.at(&first.op),
+                )
+            });
+        }
     }
 
-    /// An earlier run of another communicator that some rank launched before this one, some rank after it, and
-    /// that nothing orders.
-    fn launch_clash(&self, state: &mut State, comm: CommId, now: &Arc<[Ran]>) -> Option<(CommId, [Ran; 4])> {
+    /// Earlier runs of other communicators that some rank launched before this one, some rank after it, and that
+    /// nothing orders: one for each object that COLL-4 is not broken on yet.
+    ///
+    /// All of them, because in which order launches ran is no part of a state: which comes first here is history.
+    fn launch_clashes(&self, state: &mut State, comm: CommId, now: &Arc<[Ran]>) -> Vec<Clash> {
         if self.config.coresident > 1 {
-            return None;
+            return Vec::new();
         }
         // Nearly always all ranks launched them in one order.
         let mut in_order = true;
@@ -342,27 +355,51 @@ impl Machine {
             orders.add_ran(ran);
         }
         if in_order || !self.several_comms() {
+            return Vec::new();
+        }
+        let of_rank: FxHashMap<Rank, &Ran> = now.iter().map(|n| (n.rank, n)).collect();
+        let turned = |e: &Ran| of_rank.get(&e.rank).is_some_and(|n| !e.launched_before(n));
+        // What a clash with each communicator is about; none if that is found already.
+        let mut open: FxHashMap<CommId, Option<About>> = FxHashMap::default();
+        let mut clashes = Vec::new();
+        for earlier in state.executed().iter().filter(|earlier| earlier.members.iter().any(turned)) {
+            let about = open.entry(earlier.comm).or_insert_with(|| {
+                let about = self.of_both(comm, earlier.comm);
+                // By no rank alone: it takes two to launch in two orders.
+                let found = FindingKey { rule: Rule::Coll4, about, by: None };
+                (!state.findings.contains_key(&found)).then_some(about)
+            });
+            if let Some(clash) = about.and_then(|about| Self::clash(state, comm, now, earlier, about)) {
+                clashes.push(clash);
+                *about = None;
+            }
+        }
+        clashes
+    }
+
+    /// What a clash of two communicators is about: the same whichever ran first.
+    fn of_both(&self, comm: CommId, other: CommId) -> About {
+        let [one, other] = [comm, other].map(About::Comm);
+        std::cmp::min_by_key(one, other, |about| self.order_of(*about))
+    }
+
+    /// How two runs clash, if they do.
+    fn clash(state: &State, comm: CommId, now: &[Ran], earlier: &Executed, about: About) -> Option<Clash> {
+        let ordered = earlier.members.iter().all(|e| now.iter().all(|n| e.known_to(&n.began)));
+        if ordered {
             return None;
         }
         let family = |of: CommId, ran: &Ran| state.rank(ran.rank).family(of);
-        let of_rank: FxHashMap<Rank, &Ran> = now.iter().map(|n| (n.rank, n)).collect();
-        let turned = |e: &Ran| of_rank.get(&e.rank).is_some_and(|n| !e.launched_before(n));
-        state.executed().iter().filter(|earlier| earlier.members.iter().any(turned)).find_map(|earlier| {
-            let ordered = earlier.members.iter().all(|e| now.iter().all(|n| e.known_to(&n.began)));
-            if ordered {
-                return None;
-            }
-            let shared: Vec<(&Ran, &Ran)> = now
-                .iter()
-                .filter_map(|n| earlier.members.iter().find(|e| e.rank == n.rank).map(|e| (n, e)))
-                .filter(|(n, e)| family(comm, n) != family(earlier.comm, e))
-                .collect();
-            let after: Vec<_> = shared.iter().filter(|(n, e)| !e.launched_before(n)).collect();
-            shared.iter().filter(|(n, e)| !n.launched_before(e)).find_map(|(n, e)| {
-                let (first, second) = after.iter().find(|other| other.0.rank != n.rank)?;
-                let clash = [(*n).clone(), (*e).clone(), (*first).clone(), (*second).clone()];
-                Some((earlier.comm, clash))
-            })
+        let shared: Vec<(&Ran, &Ran)> = now
+            .iter()
+            .filter_map(|n| earlier.members.iter().find(|e| e.rank == n.rank).map(|e| (n, e)))
+            .filter(|(n, e)| family(comm, n) != family(earlier.comm, e))
+            .collect();
+        let after: Vec<_> = shared.iter().filter(|(n, e)| !e.launched_before(n)).collect();
+        shared.iter().filter(|(n, e)| !n.launched_before(e)).find_map(|(n, e)| {
+            let (first, second) = after.iter().find(|other| other.0.rank != n.rank)?;
+            let [late, early, first, second] = [*n, *e, *first, *second].map(Ran::clone);
+            Some(Clash { other: earlier.comm, about, late, early, first, second })
         })
     }
 
