@@ -79,8 +79,11 @@ impl Machine {
 
     /// The splits of which a member's process has ended, each with one who waits in it. A verdict rests on nothing that
     /// is told then.
+    ///
+    /// Where only one thread of the member has ended so, another may still come, or waits in the split itself: nobody is
+    /// told before that is over. A process that has ended never comes, so it makes no difference when the others are told.
     fn splits_with_the_dead(&self, state: &State) -> Vec<(Rendezvous, OpRef)> {
-        if self.config.in_flight == InFlight::Nothing || !state.ranks().any(RankState::is_dead) {
+        if self.config.in_flight == InFlight::Nothing || !state.ranks().any(RankState::has_ended_dead) {
             return Vec::new();
         }
         let mut splits = Vec::new();
@@ -88,9 +91,7 @@ impl Machine {
             for (thread, t) in (0..).zip(r.threads()) {
                 if let Status::Waiting(rendezvous @ Rendezvous::Setup(..)) = t.status()
                     && matches!(t.upcoming(), Next::Op(op) if matches!(op.op, Op::Comm(CommOp::Split { .. })))
-                    && self.invited(rendezvous).iter().any(|member| state.rank(*member).is_dead())
-                    // Whoever died after all had come does not keep them from meeting.
-                    && self.invited(rendezvous).iter().any(|member| state.rank(*member).waiting_at(rendezvous).is_none())
+                    && self.invited(rendezvous).iter().any(|member| state.rank(*member).has_ended_dead())
                 {
                     splits.push((rendezvous.clone(), self.here(state, rank, thread).op_ref()));
                 }
@@ -109,14 +110,13 @@ impl Machine {
         splits.find(|rendezvous| self.split_with_the_dead(rendezvous) != SplitWithTheDead::Unspecified)
     }
 
-    /// The first of those who wait in a split for somebody who is dead is told, and goes on.
+    /// The first of those who wait in a split for somebody whose process has ended is told, and goes on.
     pub(crate) fn leave_the_dead(&self, state: &mut State, rendezvous: &Rendezvous) -> Option<Rank> {
         let Rendezvous::Setup(comm, _) = rendezvous else { return None };
         let invited = self.invited(rendezvous);
         let SplitWithTheDead::Error(code) = self.split_with_the_dead(rendezvous) else { return None };
-        let mut living = invited.iter().filter(|member| !state.rank(**member).is_dead());
         let (rank, thread) =
-            living.find_map(|rank| Some((*rank, state.rank(*rank).waiting_at(rendezvous)?)))?;
+            invited.iter().find_map(|rank| Some((*rank, state.rank(*rank).waiting_at(rendezvous)?)))?;
         self.note_memory(state);
         state.steps += 1;
         let mut cx = self.cx(state, rank, thread);

@@ -177,9 +177,14 @@ impl RankState {
         &Threads::of(self).rows
     }
 
-    /// Whether the process has ended.
+    /// Whether the process ends with an error: one of its threads did, and the others go on until they are over.
     pub(crate) fn is_dead(&self) -> bool {
         self.threads().iter().any(|thread| matches!(thread.status, Status::Exited(_) | Status::Killed))
+    }
+
+    /// Whether the process has ended with an error, and none of its threads goes on.
+    pub(crate) fn has_ended_dead(&self) -> bool {
+        self.is_dead() && !self.threads().iter().any(ThreadState::running)
     }
 
     /// Returns a host thread by its number.
