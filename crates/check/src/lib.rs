@@ -19,6 +19,7 @@ pub mod command;
 #[cfg(feature = "device")]
 pub mod device;
 pub mod dumps;
+mod joined_sets;
 pub mod launches;
 pub mod logs;
 #[cfg(feature = "cli")]

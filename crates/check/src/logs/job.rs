@@ -14,6 +14,7 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::read::{CommEnd, LogCall, LogProcess, Logs};
+use crate::joined_sets::JoinedSets;
 use crate::launches::concluded::conclude;
 use crate::launches::job::{
     CalledKind, DeviceLaunch, GroupAt, GroupReached, JobGroup, KnownCompletion, KnownPart, LaunchState,
@@ -232,26 +233,19 @@ fn together(ranks: &[LogRank<'_>]) -> (BTreeMap<Identity, (u32, Members)>, usize
 
 /// Finds ranks that have communicators in common, also through others. Those that have none are with the first.
 fn components(ranks: &[LogRank<'_>], comms: &BTreeMap<Identity, (u32, Members)>) -> Vec<Vec<usize>> {
-    let mut of: Vec<usize> = (0..ranks.len()).collect();
-    fn root(of: &[usize], mut at: usize) -> usize {
-        while of[at] != at {
-            at = of[at];
-        }
-        at
-    }
+    let mut together = JoinedSets::new(ranks.len());
     for (_, members) in comms.values() {
         let mut members = members.values();
         let Some(first) = members.next() else { continue };
         for other in members {
-            let (one, other) = (root(&of, *first), root(&of, *other));
-            of[one.max(other)] = one.min(other);
+            together.join(*first, *other);
         }
     }
     let in_one: FxHashSet<usize> =
         comms.values().flat_map(|(_, members)| members.values().copied()).collect();
     let mut components: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for at in (0..ranks.len()).filter(|at| in_one.contains(at)) {
-        components.entry(root(&of, at)).or_default().push(at);
+        components.entry(together.first(at)).or_default().push(at);
     }
     let mut components: Vec<Vec<usize>> = components.into_values().collect();
     let alone = (0..ranks.len()).filter(|at| !in_one.contains(at));

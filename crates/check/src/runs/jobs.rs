@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use super::sequence::Sequence;
 use super::world::CommListener;
+use crate::joined_sets::JoinedSets;
 
 /// A process that was read, as one of the ranks that it is.
 pub(super) type ReadProcess = (PathBuf, Sequence, CommListener);
@@ -66,15 +67,15 @@ impl JobProcesses {
 pub(super) fn jobs(processes: &[ReadProcess]) -> Vec<Vec<usize>> {
     // Who shares something is of one job.
     let mut first_with: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut together = JobSets((0..processes.len()).collect());
+    let mut together = JoinedSets::new(processes.len());
     for (at, (path, _, local)) in processes.iter().enumerate() {
         for id in local.shared_ids() {
-            together.unite(*first_with.entry(id).or_insert(at), at);
+            together.join(*first_with.entry(id).or_insert(at), at);
         }
         if let Some(before) = at.checked_sub(1)
             && processes[before].0 == *path
         {
-            together.unite(before, at);
+            together.join(before, at);
         }
     }
     let mut joined: BTreeMap<usize, JobProcesses> = BTreeMap::new();
@@ -103,22 +104,4 @@ pub(super) fn jobs(processes: &[ReadProcess]) -> Vec<Vec<usize>> {
         job.processes.sort_unstable();
     }
     jobs.into_iter().map(|job| job.processes).collect()
-}
-
-/// By index of a process: one before it that it is together with, or itself.
-struct JobSets(Vec<usize>);
-
-impl JobSets {
-    /// The first of those that a process is together with.
-    fn first(&self, mut at: usize) -> usize {
-        while self.0[at] != at {
-            at = self.0[at];
-        }
-        at
-    }
-
-    fn unite(&mut self, one: usize, other: usize) {
-        let (one, other) = (self.first(one), self.first(other));
-        self.0[one.max(other)] = one.min(other);
-    }
 }
