@@ -8,12 +8,15 @@ The format is described byte by byte in docs/recording-format.md. Not here: what
             print(event.time, event.thread, event.call)
 """
 
+import io
 import json
 import struct
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Iterator, NamedTuple, Optional
+
+from .folded import FOLDED_VERSION, unfolded
 
 MAGIC = b"rankrec\n"
 VERSION = 1
@@ -71,6 +74,7 @@ class Process:
     path: Path
     header: dict
     extents: dict = field(repr=False)  # thread -> [(offset, used, length, checksum, time)]
+    content: Optional[bytes] = field(default=None, repr=False)  # as it was recorded, if the file is folded
 
     def events(self) -> Iterator[Event]:
         """All events by time; those of one thread in their order."""
@@ -88,7 +92,7 @@ class Process:
 
     def _thread(self, number: int) -> Iterator[Event]:
         decoder = _Decoder(number)
-        with open(self.path, "rb") as file:
+        with _opened(self.path, self.content) as file:
             for offset, used, length, checksum, time in self.extents[number]:
                 file.seek(offset + EXTENT_HEADER_BYTES)
                 wanted = used or length - EXTENT_HEADER_BYTES
@@ -225,16 +229,29 @@ class _Decoder:
         raise ValueError(f"a value of unknown kind {kind}")
 
 
+def _opened(path: Path, content: Optional[bytes]):
+    return open(path, "rb") if content is None else io.BytesIO(content)
+
+
 def read_file(path) -> Process:
     """The file of one process. A file that ends early is read as far as it goes."""
     path = Path(path)
+    content = None
     with open(path, "rb") as file:
         start = file.read(HEADER_BYTES)
         if start[:8] != MAGIC or len(start) < 16:
             raise RecordingError(f"{path} is no recording: it does not begin with `rankrec`")
         version, length = struct.unpack_from("<II", start, 8)
-        if version != VERSION:
-            raise RecordingError(f"{path} has format version {version}; this reader knows version {VERSION}")
+        if version == FOLDED_VERSION:
+            try:
+                content = unfolded(start + file.read())
+            except (ValueError, IndexError, struct.error, zlib.error) as error:
+                raise RecordingError(f"{path} is damaged: {error}") from error
+        elif version != VERSION:
+            raise RecordingError(
+                f"{path} has format version {version}; this reader knows versions {VERSION} and {FOLDED_VERSION}"
+            )
+    with _opened(path, content) as file:
         try:
             header = json.loads(start[16 : 16 + length])
         except ValueError as error:
@@ -245,7 +262,7 @@ def read_file(path) -> Process:
             file.seek(at)
             head = file.read(EXTENT_HEADER_BYTES)
             if len(head) < EXTENT_HEADER_BYTES:
-                return Process(path, header, extents)
+                return Process(path, header, extents, content)
             if head == bytes(EXTENT_HEADER_BYTES):
                 at += EXTENT_BYTES
                 continue

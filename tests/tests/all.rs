@@ -22,6 +22,7 @@ mod dumps;
 mod explained;
 mod fingerprints;
 mod folded;
+mod folded_files;
 mod formats;
 mod graphs;
 mod growth;

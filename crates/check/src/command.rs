@@ -16,6 +16,7 @@ mod diff;
 mod doctor;
 mod drift;
 mod explain;
+mod fold;
 mod formats;
 mod git;
 mod gpus;
@@ -92,6 +93,10 @@ enum Command {
     /// Run a command and record what its processes call of NCCL and CUDA. Ends with the command's exit code;
     /// 125 if it cannot record, 127 if the command does not start.
     Record(record::RecordArguments),
+    /// Make the files of a recording small, where they lie. They are read as they were, and `unfold` gives them back.
+    Fold(fold::FoldArguments),
+    /// Give the files of a recording back that were folded, byte for byte.
+    Unfold(fold::FoldArguments),
     /// List the quotes of code that no longer stand where the specs say.
     Drift(drift::DriftArguments),
     /// Write a first spec, and a workflow that checks it with every pull request.
@@ -128,6 +133,8 @@ impl Command {
             Self::Worker(arguments) => arguments.run(),
             Self::Explain(arguments) => arguments.run(),
             Self::Record(arguments) => arguments.run(),
+            Self::Fold(arguments) => arguments.fold(),
+            Self::Unfold(arguments) => arguments.unfold(),
             Self::Drift(arguments) => arguments.run(),
             Self::Init(arguments) => arguments.run(),
             Self::Completions(arguments) => arguments.run(),

@@ -24,6 +24,7 @@ pub mod launches;
 pub mod logs;
 #[cfg(feature = "cli")]
 pub mod page;
+mod parallel;
 #[cfg(feature = "cli")]
 pub(crate) mod pull_request;
 pub mod report;

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub const MAGIC: [u8; 8] = *b"rankrec\n";
 /// The version of everything in this crate.
 pub const VERSION: u32 = 1;
+/// The version of files that were folded ([`crate::folded`]).
+pub const FOLDED_VERSION: u32 = 2;
 /// Where the first extent begins: magic, version, length of the JSON header, the header, zeros.
 pub const HEADER_BYTES: usize = 4096;
 /// The first bytes of an extent.

@@ -10,12 +10,13 @@
 //! its last whole event, which is how a cut file is read too. `docs/recording-format.md` has every byte.
 //!
 //! Reading order: [`mod@value`], [`mod@layout`], [`mod@write`], [`mod@extent_stream`], [`mod@read`],
-//! [`mod@pack`].
+//! [`mod@pack`], [`mod@folded`].
 //!
 //! Not here: how calls are caught, and what they mean.
 #![forbid(unsafe_code)]
 
 pub mod extent_stream;
+pub mod folded;
 pub mod layout;
 pub mod pack;
 pub mod read;

@@ -10,7 +10,7 @@ mod thread;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use thiserror::Error;
 
 use self::shapes::Dictionary;
 use self::thread::ThreadReader;
-use crate::layout::{END, EXTENT_HEADER_BYTES, Extent, HEADER_BYTES, Header, MAGIC, VERSION};
+use crate::layout::{END, EXTENT_HEADER_BYTES, Extent, FOLDED_VERSION, HEADER_BYTES, Header, MAGIC, VERSION};
 use crate::value::Argument;
 
 /// Why a file could not be read.
@@ -144,7 +144,7 @@ pub struct ProcessFile {
     /// What it says of itself.
     pub header: Header,
     dictionary: Dictionary,
-    file: File,
+    file: FileBytes,
     /// The headers of all extents and where they begin, in the order of the file.
     pub(crate) extents: Vec<(u64, Extent)>,
     threads: Vec<ThreadReader>,
@@ -170,7 +170,15 @@ impl ProcessFile {
         let io = |source| ReadError::Io { path: path.to_owned(), source };
         let file = File::open(path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
-        let header = read_header(path, &file, length)?;
+        let (header, version) = read_header(path, &file, length)?;
+        let (file, length) = match version {
+            FOLDED_VERSION => {
+                let bytes = crate::folded::unfolded(path, &fs::read(path).map_err(io)?)?;
+                let length = bytes.len() as u64;
+                (FileBytes::Unfolded(bytes), length)
+            }
+            _ => (FileBytes::File(file), length),
+        };
         let mut process = Self {
             path: path.to_owned(),
             header,
@@ -457,18 +465,49 @@ impl ProcessFile {
     }
 }
 
-fn read_header(path: &Path, file: &File, length: u64) -> Result<Header, ReadError> {
+/// The bytes of a file, as they were recorded.
+enum FileBytes {
+    File(File),
+    /// In memory: the file was folded.
+    Unfolded(Vec<u8>),
+}
+
+impl FileBytes {
+    fn read_at(&self, to: &mut [u8], at: u64) -> io::Result<usize> {
+        match self {
+            Self::File(file) => file.read_at(to, at),
+            Self::Unfolded(bytes) => {
+                let from = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
+                let length = from.len().min(to.len());
+                to[..length].copy_from_slice(&from[..length]);
+                Ok(length)
+            }
+        }
+    }
+
+    fn read_exact_at(&self, to: &mut [u8], at: u64) -> io::Result<()> {
+        match self {
+            Self::File(file) => file.read_exact_at(to, at),
+            Self::Unfolded(_) if self.read_at(to, at)? < to.len() => Err(io::ErrorKind::UnexpectedEof.into()),
+            Self::Unfolded(_) => Ok(()),
+        }
+    }
+}
+
+fn read_header(path: &Path, file: &File, length: u64) -> Result<(Header, u32), ReadError> {
     let mut bytes = vec![0; HEADER_BYTES.min(usize::try_from(length).unwrap_or(HEADER_BYTES))];
     file.read_exact_at(&mut bytes, 0).map_err(|source| ReadError::Io { path: path.to_owned(), source })?;
     if bytes.len() < 16 || bytes[..8] != MAGIC {
         return Err(ReadError::NotARecording { path: path.to_owned() });
     }
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    if word(8) != VERSION {
-        return Err(ReadError::Version { path: path.to_owned(), found: word(8) });
+    let version = word(8);
+    if version != VERSION && version != FOLDED_VERSION {
+        return Err(ReadError::Version { path: path.to_owned(), found: version });
     }
     let damaged = |what: String| ReadError::Damaged { path: path.to_owned(), at: 16, what };
     let json = usize::try_from(word(12)).ok().and_then(|length| bytes.get(16..16 + length));
     let json = json.ok_or_else(|| damaged("its header is cut off".to_owned()))?;
-    serde_json::from_slice(json).map_err(|error| damaged(format!("its header: {error}")))
+    let header = serde_json::from_slice(json).map_err(|error| damaged(format!("its header: {error}")))?;
+    Ok((header, version))
 }

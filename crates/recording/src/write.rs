@@ -609,7 +609,7 @@ fn text(bytes: &mut Vec<u8>, text: &[u8]) {
     bytes.extend_from_slice(text);
 }
 
-fn varint(bytes: &mut Vec<u8>, mut number: u64) {
+pub(crate) fn varint(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number.to_le_bytes()[0] | 0x80);
         number >>= 7;

@@ -30,9 +30,10 @@ const EXTENSION: &str = "rankrec";
 const LOOK: Duration = Duration::from_secs(1);
 
 /// What every Python process of the command loads.
-const PYTHON: [(&str, &str); 8] = [
+const PYTHON: [(&str, &str); 9] = [
     ("sitecustomize.py", include_str!("../../../../python/activate/sitecustomize.py")),
     ("rankcheck_record/__init__.py", include_str!("../../../../python/rankcheck_record/__init__.py")),
+    ("rankcheck_record/folded.py", include_str!("../../../../python/rankcheck_record/folded.py")),
     ("rankcheck_record/frames.py", include_str!("../../../../python/rankcheck_record/frames.py")),
     ("rankcheck_record/hooks.py", include_str!("../../../../python/rankcheck_record/hooks.py")),
     ("rankcheck_record/places.py", include_str!("../../../../python/rankcheck_record/places.py")),
@@ -46,6 +47,9 @@ pub(super) struct RecordArguments {
     /// The folder of the recording; `recording-<date>` if not given. It must be empty.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Leaves the files as they are when the command ends: as fast to read, and many times as large.
+    #[arg(long)]
+    no_fold: bool,
     /// The command, for example `torchrun --nproc-per-node 2 train.py`.
     #[arg(required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
@@ -54,7 +58,7 @@ pub(super) struct RecordArguments {
 impl RecordArguments {
     /// Standard output is the command's; what this one has to say goes to the other.
     pub(super) fn run(self) -> u8 {
-        let recorded = match record(self.out, &self.command) {
+        let recorded = match record(self.out, !self.no_fold, &self.command) {
             Ok(recorded) => recorded,
             Err(error) => {
                 output::usage(&error);
@@ -136,12 +140,12 @@ struct RecordingSummary {
     left: Vec<String>,
 }
 
-/// Runs a command and packs what was recorded.
+/// Runs a command, and packs and folds what was recorded.
 ///
 /// # Errors
 ///
 /// If it could not be started. How it ended is no error.
-fn record(out: Option<PathBuf>, command: &[OsString]) -> Result<RecordingSummary, RecordError> {
+fn record(out: Option<PathBuf>, folds: bool, command: &[OsString]) -> Result<RecordingSummary, RecordError> {
     let library = library()?;
     let folder = out.unwrap_or_else(|| PathBuf::from(format!("recording-{}", date())));
     let in_folder = |source| RecordError::Folder { path: folder.clone(), source };
@@ -163,6 +167,9 @@ fn record(out: Option<PathBuf>, command: &[OsString]) -> Result<RecordingSummary
     // What cannot be removed is no recording, and nobody reads it.
     let _ = fs::remove_dir_all(&python);
     let mut recorded = pack_all(&folder, &alive).map_err(in_folder)?;
+    if folds {
+        recorded.bytes = super::fold::fold_all(&folder).map_err(in_folder)?;
+    }
     recorded.code = code(status?);
     Ok(recorded)
 }
@@ -199,7 +206,7 @@ fn watch(folder: &Path, ended: &Receiver<()>) -> BTreeMap<PathBuf, u64> {
     let mut alive = BTreeMap::new();
     let mut known: BTreeMap<PathBuf, Option<u32>> = BTreeMap::new();
     loop {
-        for path in files(folder).unwrap_or_default() {
+        for path in recorded_files(folder).unwrap_or_default() {
             if !known.contains_key(&path) {
                 // It may have been made just now, without what it says of its process.
                 let Ok(process) = ProcessFile::open(&path) else { continue };
@@ -219,7 +226,7 @@ fn watch(folder: &Path, ended: &Receiver<()>) -> BTreeMap<PathBuf, u64> {
 }
 
 /// The files of a recording.
-fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+pub(super) fn recorded_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files: Vec<PathBuf> =
         fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
     files.retain(|path| path.extension().is_some_and(|extension| extension == EXTENSION));
@@ -273,7 +280,7 @@ fn pack_all(folder: &Path, alive: &BTreeMap<PathBuf, u64>) -> io::Result<Recordi
         bytes: 0,
         left: Vec::new(),
     };
-    for path in files(folder)? {
+    for path in recorded_files(folder)? {
         recorded.processes += 1;
         let pid = ProcessFile::open(&path).ok().and_then(|process| local(&process));
         if let Some(pid) = pid.filter(|pid| runs(*pid)) {
@@ -296,6 +303,11 @@ fn pack_all(folder: &Path, alive: &BTreeMap<PathBuf, u64>) -> io::Result<Recordi
 fn local(process: &ProcessFile) -> Option<u32> {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     (process.header.host == host.trim()).then_some(process.header.pid)
+}
+
+/// Whether a process of this machine still writes the file.
+pub(super) fn is_written(path: &Path) -> bool {
+    ProcessFile::open(path).ok().and_then(|process| local(&process)).is_some_and(runs)
 }
 
 /// Whether a process has not ended.

@@ -1,0 +1,281 @@
+//! Folded files: what a packed file says, in a fraction of the room, and byte for byte the same when it is read.
+//!
+//! Of most events only the times are new: the calls are those of the iteration before. So times, how long calls took and
+//! addresses that vary each get a column of their own, and what is left, the calls in their order, repeats itself over any
+//! distance: stretches that came before are written as where and how long (`repeats`). Each column is then compressed.
+//! What is no whole extent of known events is kept as it is, so any packed file can be folded, and unfolded to the same bytes.
+//!
+//! Not here: what calls mean, and which iterations are judged once.
+
+mod events;
+mod repeats;
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::read::ZlibDecoder;
+use flate2::write::ZlibEncoder;
+
+use self::events::{PutTogether, TakeApart, Varints, WrittenThreads};
+use crate::layout::{
+    EXTENT_BYTES, EXTENT_HEADER_BYTES, Extent, FOLDED_VERSION, HEADER_BYTES, MAGIC, VERSION,
+};
+use crate::read::ReadError;
+use crate::write::varint;
+
+/// How many columns there are.
+const COLUMNS: usize = 6;
+/// For each column its length before and after compression, and the checksum of it; before these the length of all
+/// extents and their checksum.
+const COLUMN_HEADER_BYTES: usize = 20;
+const BODY_HEADER_BYTES: usize = 12;
+/// A file that says it becomes longer than so many times its own length is damaged.
+const RATIO_MAX: u64 = 1 << 16;
+
+/// What a file holds, in the order in which it is written.
+#[derive(Debug, Default)]
+struct Columns {
+    /// Of each extent: its thread, how it is written, how many events or bytes it has, and when it begins.
+    extents: Vec<u8>,
+    /// Events without what the other columns have.
+    calls: Vec<u8>,
+    /// The nanoseconds before each event.
+    times: Vec<u8>,
+    /// How long calls took.
+    took: Vec<u8>,
+    /// Addresses that vary from call to call.
+    addresses: Vec<u8>,
+    /// Extents that are kept as they are.
+    kept: Vec<u8>,
+}
+
+/// How an extent is written.
+const KNOWN: u64 = 0;
+const KEPT: u64 = 1;
+
+/// The lengths of a file before and after.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FoldedFile {
+    /// Bytes of the file that was read.
+    pub before: u64,
+    /// Bytes of the file that was written.
+    pub after: u64,
+}
+
+/// Folds the packed file at `from` into a file at `to`, which may be the same. A file that is folded is copied.
+///
+/// # Errors
+///
+/// If it cannot be read, is damaged, or was not packed, or if the other cannot be written; a file at `to` is then unchanged.
+pub fn fold(from: &Path, to: &Path) -> Result<FoldedFile, ReadError> {
+    let bytes = read(from)?;
+    let folded = match version(from, &bytes)? {
+        FOLDED_VERSION => bytes.clone(),
+        _ => folded(from, &bytes)?,
+    };
+    replace(to, &folded)?;
+    Ok(FoldedFile { before: bytes.len() as u64, after: folded.len() as u64 })
+}
+
+/// Writes the file that was folded into the one at `from` to a file at `to`, which may be the same. One that is not folded is copied.
+///
+/// # Errors
+///
+/// If it cannot be read or is damaged, or if the other cannot be written; a file at `to` is then unchanged.
+pub fn unfold(from: &Path, to: &Path) -> Result<FoldedFile, ReadError> {
+    let bytes = read(from)?;
+    let before = bytes.len() as u64;
+    let unfolded = match version(from, &bytes)? {
+        FOLDED_VERSION => unfolded(from, &bytes)?,
+        _ => bytes,
+    };
+    replace(to, &unfolded)?;
+    Ok(FoldedFile { before, after: unfolded.len() as u64 })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ReadError> {
+    fs::read(path).map_err(|source| ReadError::Io { path: path.to_owned(), source })
+}
+
+/// A file is whole or not there.
+fn replace(path: &Path, bytes: &[u8]) -> Result<(), ReadError> {
+    let beside = path.with_extension("folding");
+    let write = || {
+        let mut file = File::create(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&beside, path)
+    };
+    write().map_err(|source| {
+        // It may not even have been made.
+        let _ = fs::remove_file(&beside);
+        ReadError::Io { path: path.to_owned(), source }
+    })
+}
+
+/// The version that a file says it has.
+fn version(path: &Path, bytes: &[u8]) -> Result<u32, ReadError> {
+    match bytes.get(8..12).and_then(<[u8]>::first_chunk) {
+        Some(version) if bytes[..8] == MAGIC => match u32::from_le_bytes(*version) {
+            known @ (VERSION | FOLDED_VERSION) => Ok(known),
+            found => Err(ReadError::Version { path: path.to_owned(), found }),
+        },
+        Some(_) | None => Err(ReadError::NotARecording { path: path.to_owned() }),
+    }
+}
+
+/// The bytes of a packed file, folded.
+fn folded(path: &Path, bytes: &[u8]) -> Result<Vec<u8>, ReadError> {
+    let damaged = |at: usize, what: &str| ReadError::Damaged {
+        path: path.to_owned(),
+        at: at as u64,
+        what: what.to_owned(),
+    };
+    let body = bytes.get(HEADER_BYTES..).ok_or_else(|| damaged(bytes.len(), "its header is cut off"))?;
+    let mut columns = Columns::default();
+    let mut threads = WrittenThreads::default();
+    let (mut at, mut before) = (0, 0);
+    while at < body.len() {
+        let header = body.get(at..).and_then(<[u8]>::first_chunk::<EXTENT_HEADER_BYTES>);
+        let extent = header.and_then(Extent::decode);
+        let extent = extent.filter(|extent| {
+            (EXTENT_HEADER_BYTES..=EXTENT_BYTES).contains(&(extent.length as usize))
+                && at + extent.length as usize <= body.len()
+        });
+        let extent = extent
+            .ok_or_else(|| damaged(HEADER_BYTES + at, "no whole extent begins here; was the file packed?"))?;
+        let whole = &body[at..at + extent.length as usize];
+        columns.extent(&mut threads, &extent, whole, before);
+        before = extent.time;
+        at += extent.length as usize;
+    }
+    let mut out = bytes[..HEADER_BYTES].to_vec();
+    out[8..12].copy_from_slice(&FOLDED_VERSION.to_le_bytes());
+    out.extend((body.len() as u64).to_le_bytes());
+    out.extend(crc32fast::hash(body).to_le_bytes());
+    let calls = repeats::shortened(&columns.calls);
+    for column in [&columns.extents, &calls, &columns.times, &columns.took, &columns.addresses, &columns.kept]
+    {
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
+        let compressed = encoder.write_all(column).and_then(|()| encoder.finish());
+        let compressed = compressed.map_err(|source| ReadError::Io { path: path.to_owned(), source })?;
+        out.extend((column.len() as u64).to_le_bytes());
+        out.extend((compressed.len() as u64).to_le_bytes());
+        out.extend(crc32fast::hash(&compressed).to_le_bytes());
+        out.extend(compressed);
+    }
+    Ok(out)
+}
+
+impl Columns {
+    /// Adds an extent, header included; the one before began at `before`.
+    fn extent(&mut self, threads: &mut WrittenThreads, extent: &Extent, whole: &[u8], before: u64) {
+        let events = &whole[EXTENT_HEADER_BYTES..];
+        let sequence = threads.sequence(extent.thread);
+        let sealed = extent.used as usize == events.len()
+            && extent.sequence == sequence
+            && crc32fast::hash(events) == extent.checksum
+            && threads.is_known(extent.thread);
+        let lengths = [&self.calls, &self.times, &self.took, &self.addresses].map(Vec::len);
+        let mut parts = TakeApart::new(events, self);
+        let known = sealed.then(|| threads.events(extent.thread, u64::MAX, &mut parts, TakeApart::is_over));
+        varint(&mut self.extents, extent.thread.into());
+        match known.flatten() {
+            Some(count) => {
+                varint(&mut self.extents, KNOWN);
+                varint(&mut self.extents, count);
+                varint(&mut self.extents, extent.time.wrapping_sub(before));
+            }
+            None => {
+                threads.keep(extent.thread);
+                let columns = [&mut self.calls, &mut self.times, &mut self.took, &mut self.addresses];
+                columns.into_iter().zip(lengths).for_each(|(column, length)| column.truncate(length));
+                varint(&mut self.extents, KEPT);
+                varint(&mut self.extents, whole.len() as u64);
+                varint(&mut self.extents, extent.time.wrapping_sub(before));
+                self.kept.extend(whole);
+            }
+        }
+    }
+}
+
+/// The bytes of the file that was folded into these.
+pub(crate) fn unfolded(path: &Path, bytes: &[u8]) -> Result<Vec<u8>, ReadError> {
+    let damaged = |what: &str| ReadError::Damaged {
+        path: path.to_owned(),
+        at: HEADER_BYTES as u64,
+        what: what.to_owned(),
+    };
+    let io = |source: io::Error| damaged(&format!("a column of the folded file: {source}"));
+    let mut at = HEADER_BYTES + BODY_HEADER_BYTES;
+    let head = bytes.get(HEADER_BYTES..at).ok_or_else(|| damaged("the folded file is cut off"))?;
+    let length = u64::from_le_bytes(*head.first_chunk().expect("it is longer"));
+    let checksum = u32::from_le_bytes(*head.last_chunk().expect("it is longer"));
+    if length > RATIO_MAX * bytes.len() as u64 {
+        return Err(damaged("the folded file says that it becomes longer than it can"));
+    }
+    let mut columns: [Vec<u8>; COLUMNS] = Default::default();
+    for column in &mut columns {
+        let header =
+            bytes.get(at..at + COLUMN_HEADER_BYTES).ok_or_else(|| damaged("the folded file is cut off"))?;
+        let before = u64::from_le_bytes(*header[..8].first_chunk().expect("eight bytes"));
+        let after = u64::from_le_bytes(*header[8..16].first_chunk().expect("eight bytes"));
+        at += COLUMN_HEADER_BYTES;
+        let end = usize::try_from(after).ok().and_then(|after| at.checked_add(after));
+        let compressed =
+            end.and_then(|end| bytes.get(at..end)).ok_or_else(|| damaged("the folded file is cut off"))?;
+        if crc32fast::hash(compressed) != u32::from_le_bytes(*header.last_chunk().expect("it is longer")) {
+            return Err(damaged("the checksum of a column does not fit it"));
+        }
+        // It is no longer than what it says, and no longer than what was folded.
+        ZlibDecoder::new(compressed).take(before.min(length)).read_to_end(column).map_err(io)?;
+        at += compressed.len();
+    }
+    let [extents, calls, times, took, addresses, kept] = columns;
+    let calls = repeats::restored(&calls, length).ok_or_else(|| damaged("the calls of the folded file"))?;
+    let mut out = Vec::with_capacity(HEADER_BYTES + usize::try_from(length).unwrap_or(0));
+    out.extend_from_slice(&bytes[..HEADER_BYTES]);
+    out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    let parts = PutTogether::new([&calls, &times, &took, &addresses], out);
+    let restored = put_together(&extents, &kept, parts, HEADER_BYTES as u64 + length);
+    let restored = restored.filter(|out| crc32fast::hash(&out[HEADER_BYTES..]) == checksum);
+    restored.ok_or_else(|| damaged("the events of the folded file do not fit together"))
+}
+
+/// The extents put together again. `None` if something is missing.
+fn put_together(extents: &[u8], mut kept: &[u8], mut parts: PutTogether<'_>, length: u64) -> Option<Vec<u8>> {
+    let mut threads = WrittenThreads::default();
+    let mut extents = Varints::new(extents);
+    let mut time = 0_u64;
+    while let Some(thread) = extents.next() {
+        let thread = u32::try_from(thread).ok()?;
+        let (how, count) = (extents.next()?, extents.next()?);
+        time = time.wrapping_add(extents.next()?);
+        let sequence = threads.sequence(thread);
+        let begin = parts.out.len();
+        if how == KEPT {
+            let (whole, rest) = kept.split_at_checked(usize::try_from(count).ok()?)?;
+            parts.out.extend_from_slice(whole);
+            kept = rest;
+        } else {
+            parts.out.resize(begin + EXTENT_HEADER_BYTES, 0);
+            let too_long = |parts: &PutTogether<'_>| parts.out.len() as u64 > length;
+            threads.events(thread, count, &mut parts, too_long).filter(|moved| *moved == count)?;
+            let events = &parts.out[begin + EXTENT_HEADER_BYTES..];
+            let used = u32::try_from(events.len()).ok()?;
+            let checksum = crc32fast::hash(events);
+            let extent =
+                Extent { thread, sequence, length: used + EXTENT_HEADER_BYTES as u32, used, checksum, time };
+            parts.out[begin..begin + EXTENT_HEADER_BYTES].copy_from_slice(&extent.encode());
+        }
+        if parts.out.len() as u64 > length {
+            return None;
+        }
+    }
+    (parts.out.len() as u64 == length).then_some(parts.out)
+}
+
+#[cfg(test)]
+mod tests;

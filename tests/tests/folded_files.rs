@@ -1,0 +1,104 @@
+//! `rankcheck fold` and `unfold`: files that say the same in less room.
+//!
+//! Not here: every byte of them (`rankcheck-recording`), and what is judged once (`folded.rs`).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rankcheck_tests::repository::enter;
+
+use crate::built::{command, folder};
+
+/// A recorded run of this repository, as it was recorded.
+const RUN: &str = "tests/recordings/runs/two_groups-4/clean";
+
+/// Its exit code, and what it says.
+fn ran(arguments: &[&str]) -> (i32, String) {
+    let output =
+        Command::new(command()).args(arguments).env("NO_COLOR", "1").output().expect("the command starts");
+    let text = [output.stdout, output.stderr].concat();
+    (
+        output.status.code().expect("it is not killed"),
+        String::from_utf8(text).expect("the command writes UTF-8"),
+    )
+}
+
+fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let entries =
+        fs::read_dir(folder).expect("it is a folder").map(|entry| entry.expect("it can be read").path());
+    let mut all: Vec<(PathBuf, Vec<u8>)> = entries
+        .map(|path| (path.file_name().expect("a file").into(), fs::read(&path).expect("it can be read")))
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn what_was_folded_is_judged_alike_and_comes_back() {
+    let run = enter().join(RUN);
+    let at = folder("folded-files");
+    let (small, back) = (at.join("small"), at.join("back"));
+    let name = |path: &Path| path.to_str().expect("a short name").to_owned();
+    let (code, said) = ran(&["fold", &name(&run), "--out", &name(&small)]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("folded 4 files"), "{said}");
+    let length = |folder: &Path| contents(folder).iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
+    assert!(length(&small) < length(&run), "{} and {}", length(&small), length(&run));
+    let judged = |folder: &Path| {
+        let (code, text) = ran(&["check", &name(folder)]);
+        (code, text.replace(&name(folder), ""))
+    };
+    assert_eq!(judged(&small), judged(&run));
+    // What is folded already stays as it is.
+    let once = contents(&small);
+    assert_eq!(ran(&["fold", &name(&small)]).0, 0);
+    assert_eq!(contents(&small), once);
+    assert_eq!(ran(&["unfold", &name(&small), "--out", &name(&back)]).0, 0);
+    let recorded: Vec<_> = contents(&run)
+        .into_iter()
+        .filter(|(path, _)| path.extension().is_some_and(|end| end == "rankrec"))
+        .collect();
+    assert_eq!(contents(&back), recorded);
+}
+
+#[test]
+fn what_cannot_be_folded_stays_and_is_named() {
+    let at = folder("folded-damaged");
+    let run = enter().join(RUN);
+    let files = contents(&run);
+    let (path, bytes) =
+        files.iter().find(|(path, _)| path.extension().is_some_and(|end| end == "rankrec")).expect("a file");
+    let cut = &bytes[..bytes.len() - 100];
+    fs::write(at.join(path), cut).expect("it can be written");
+    let name = at.to_str().expect("a short name");
+    let (code, said) = ran(&["fold", name]);
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("no whole extent begins here") && said.contains("folded 0 files"), "{said}");
+    assert_eq!(fs::read(at.join(path)).expect("it is there"), cut);
+    let (code, said) = ran(&["fold", enter().join("docs").to_str().expect("a short name")]);
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("holds no recording"), "{said}");
+}
+
+#[test]
+fn python_reads_the_same_of_both() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        println!("skipped: there is no python3");
+        return;
+    }
+    let small = folder("folded-python").join("small");
+    let run = enter().join(RUN);
+    let (from, to) = (run.to_str().expect("a short name"), small.to_str().expect("a short name"));
+    assert_eq!(ran(&["fold", from, "--out", to]).0, 0);
+    let script = "import sys; from rankcheck_record import read\n\
+                  one, other = ([list(process.events()) for process in read(folder)] for folder in sys.argv[1:])\n\
+                  assert len(one) == 4 and all(one) and one == other";
+    let python = Command::new("python3")
+        .args(["-c", script, from, to])
+        .env("PYTHONPATH", enter().join("python"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .expect("it starts");
+    assert!(python.status.success(), "{}", String::from_utf8_lossy(&python.stderr));
+}
