@@ -8,6 +8,7 @@ pub mod agreement;
 pub mod damage;
 pub mod device;
 pub mod dumps;
+pub mod edited;
 pub mod random;
 pub mod recording;
 pub mod repository;
