@@ -4,6 +4,8 @@
 //! temporary files) and deleted again. `RANKCHECK_BENCH_RANKS` and `RANKCHECK_BENCH_CALLS` ask for one size: 512
 //! ranks of 1,000,000 calls need 4 GB.
 //!
+//! With `RANKCHECK_BENCH_RECORDED=1` only the recorded training of `tests/recordings/training` is measured, each twenty times.
+//!
 //! Buffers take turns in three iterations: checkpoints every 99 iterations are in step with that, every 100 are not.
 #![expect(clippy::print_stdout, reason = "the figures are for people")]
 
@@ -11,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rankcheck::runs::fold::fold;
-use rankcheck::runs::judge::{judge, read};
+use rankcheck::runs::judge::{Recording, RunVerdict, judge, read, read_whole};
 use rankcheck::runs::sequence::{ReadUntil, read_all};
 use rankcheck::runs::world::files;
 use rankcheck_tests::training::{Sizes, Training};
@@ -21,6 +23,9 @@ use rankcheck_tests::training::{Sizes, Training};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() {
+    if std::env::var_os("RANKCHECK_BENCH_RECORDED").is_some() {
+        return recorded();
+    }
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let ranks = number("RANKCHECK_BENCH_RANKS");
     let calls = number("RANKCHECK_BENCH_CALLS");
@@ -107,6 +112,44 @@ fn check(directory: &Path, calls: u64, ranks: u32) {
         judged.verdict,
         peak() / 1024,
     );
+}
+
+/// The training that was recorded on two GPUs: times are the mean of twenty.
+fn recorded() {
+    let folders = Path::new(env!("CARGO_MANIFEST_DIR")).join("recordings/training");
+    let entries = std::fs::read_dir(folders).expect("recordings are there");
+    let mut folders: Vec<PathBuf> = entries.map(|entry| entry.expect("it can be read").path()).collect();
+    folders.sort();
+    for folder in folders {
+        let bytes: u64 = files(&folder)
+            .expect("they are there")
+            .iter()
+            .map(|file| std::fs::metadata(file).expect("it is there").len())
+            .sum();
+        let worked = |read: &dyn Fn() -> Recording| {
+            let before = processor();
+            for _ in 0..20 {
+                let judged = judge(read(), None).expect("it is not too long");
+                assert_eq!(judged.verdict, RunVerdict::Holds);
+            }
+            (processor() - before) / 20
+        };
+        let recording = read(&folder).expect("it is a run");
+        let calls: u64 = recording.program.ranks.iter().map(|rank| rank.calls).sum();
+        let gone: u64 = recording.folds.iter().map(|fold| fold.calls).sum();
+        drop(recording);
+        let folded = worked(&|| read(&folder).expect("it is a run"));
+        let whole = worked(&|| read_whole(&folder).expect("it is a run"));
+        println!(
+            "{}: {calls} calls in {bytes} bytes, {:.1} % folded; {:.1} ms of processors ({:.0} ns a call), whole {:.0} ms ({:.0} ns)",
+            folder.file_name().unwrap_or_default().display(),
+            100.0 * gone as f64 / calls as f64,
+            folded.as_secs_f64() * 1000.0,
+            folded.as_nanos() as f64 / calls as f64,
+            whole.as_secs_f64() * 1000.0,
+            whole.as_nanos() as f64 / calls as f64,
+        );
+    }
 }
 
 /// How long processors have worked for this process so far: other processes do not count.

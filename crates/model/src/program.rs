@@ -430,6 +430,14 @@ pub trait Source: Send + Sync {
         false
     }
 
+    /// Whether what the operation at this location does to memory of its own rank is known to come after all that was done
+    /// to those bytes before, and before all that comes. Only said of a recorded run, of which parts may be left out that
+    /// say so.
+    fn is_ordered(&self, at: LocId) -> bool {
+        let _ = at;
+        false
+    }
+
     /// When the memory was freed that the operation at this location opened. A program that hides order says so.
     fn freed(&self, open: LocId) -> Freed {
         let _ = open;

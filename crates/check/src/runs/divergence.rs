@@ -85,7 +85,7 @@ pub struct Divergence {
     /// The two that were compared.
     pub compared: (Rank, Rank),
     /// The first before it that those two do alike and from different lines, which may be where they diverged: the
-    /// how-manieth, and the lines of the one and of the other.
+    /// how-manieth of the whole run (of set-up events: of what is left), and the lines of the one and of the other.
     pub lines: Option<(usize, LocId, LocId)>,
     /// In which round of a loop they diverge.
     pub rounds: Option<Rounds>,
@@ -284,7 +284,9 @@ fn divergence(
     let lines = (0..nth).find_map(|nth| {
         let ((_, own), (_, others)) = (acts(first, nth)?, acts(walk, nth)?);
         let (one, other) = (line(own)?, line(others)?);
-        (one != other).then_some((nth, own, others))
+        // Numbers are those of the whole run.
+        let before = if counted == Counted::Collective { first.program.skipped(own, own) } else { 0 };
+        (one != other).then_some((nth + before as usize, own, others))
     });
     let rounds = Rounds::of(recording, (*longest, loc), other);
     let mut alike: Vec<AlikeMembers> = Vec::new();

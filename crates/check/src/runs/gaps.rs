@@ -6,6 +6,8 @@ use std::ops::Range;
 
 use rankcheck_recording::{CallEvent, ProcessFile, ReadError, ShapeId};
 
+use super::device_share::{DeviceShare, ShareFilter};
+
 /// Which calls of a process were folded away, and need not be looked at again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gaps {
@@ -42,10 +44,12 @@ pub struct Outside<'a> {
     gap: Range<u64>,
     number: u64,
     folded: u64,
+    /// Which calls are this device's.
+    filter: ShareFilter<'a>,
+    /// Whether all calls of the process are.
+    whole: bool,
     /// By call: how often it was passed over since somebody asked.
     passed_over: Vec<u64>,
-    /// How many were passed over when somebody asked.
-    told: u64,
     /// By thread: calls that were entered in the gap and have not returned.
     inside: Vec<(u32, u32)>,
 }
@@ -53,10 +57,11 @@ pub struct Outside<'a> {
 impl<'a> Outside<'a> {
     /// From the beginning of a process.
     #[must_use]
-    pub fn new(gaps: &'a Gaps) -> Self {
+    pub(super) fn new(gaps: &'a Gaps, share: Option<&'a DeviceShare>) -> Self {
+        let (filter, whole) = (ShareFilter::new(share), share.is_none());
         let mut gaps = gaps.calls.iter();
         let gap = gaps.next().cloned().unwrap_or(u64::MAX..u64::MAX);
-        Self { gaps, gap, number: 0, folded: 0, passed_over: Vec::new(), told: 0, inside: Vec::new() }
+        Self { gaps, gap, filter, whole, number: 0, folded: 0, passed_over: Vec::new(), inside: Vec::new() }
     }
 
     /// The next event, and how many calls and notes were entered before it: the number of a call.
@@ -66,36 +71,47 @@ impl<'a> Outside<'a> {
     /// If the file is damaged there.
     pub fn next(&mut self, process: &mut ProcessFile) -> Result<Option<(u64, CallEvent)>, ReadError> {
         loop {
-            if self.number >= self.gap.start {
+            if self.whole && self.number >= self.gap.start {
                 let left = self.gap.end - self.number;
                 let passed_over = process.plain_calls(left, |plain| {
                     count(&mut self.passed_over, plain.call);
                     true
                 })?;
+                self.folded += passed_over;
                 self.pass_over(passed_over);
             }
             let Some(event) = process.next_event()? else { return Ok(None) };
+            let mine = self.filter.passes(self.number, &event, process);
             match event {
                 CallEvent::Enter { thread, call, .. } => {
                     let number = self.number;
                     if number < self.gap.start {
                         self.number += 1;
-                        return Ok(Some((number, event)));
+                        if mine {
+                            return Ok(Some((number, event)));
+                        }
+                        continue;
                     }
                     self.pass_over(1);
-                    count(&mut self.passed_over, call);
-                    if !process.shape(call).instant {
+                    let instant = process.shape(call).instant;
+                    if mine {
+                        count(&mut self.passed_over, call);
+                        self.folded += u64::from(!instant);
+                    }
+                    if !instant {
                         *self.inside(thread) += 1;
                     }
                 }
                 CallEvent::Return { thread, .. } => {
                     let inside = self.inside(thread);
-                    if *inside == 0 {
+                    if *inside > 0 {
+                        *inside -= 1;
+                    } else if mine {
                         return Ok(Some((self.number, event)));
                     }
-                    *inside -= 1;
                 }
-                CallEvent::Lost { .. } => return Ok(Some((self.number, event))),
+                CallEvent::Lost { .. } if mine => return Ok(Some((self.number, event))),
+                CallEvent::Lost { .. } => {}
             }
         }
     }
@@ -103,7 +119,6 @@ impl<'a> Outside<'a> {
     /// So many calls and notes of the gap.
     fn pass_over(&mut self, calls: u64) {
         self.number += calls;
-        self.folded += calls;
         if self.number >= self.gap.end {
             self.gap = self.gaps.next().cloned().unwrap_or(u64::MAX..u64::MAX);
         }
@@ -111,14 +126,11 @@ impl<'a> Outside<'a> {
 
     /// How often each call was passed over since this was asked last.
     pub fn take_passed_over(&mut self) -> Vec<(ShapeId, u64)> {
-        if std::mem::replace(&mut self.told, self.folded) == self.folded {
-            return Vec::new();
-        }
         let counts = std::mem::take(&mut self.passed_over);
         (0..).map(ShapeId).zip(counts).filter(|(_, count)| *count > 0).collect()
     }
 
-    /// How many calls and notes were passed over.
+    /// How many calls were passed over.
     #[must_use]
     pub fn folded(&self) -> u64 {
         self.folded

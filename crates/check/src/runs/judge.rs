@@ -25,7 +25,7 @@ use super::accesses;
 use super::call::CallKind;
 use super::coverage::{Coverage, LeftOut};
 use super::divergence::{self, Divergence};
-use super::fold::{self, Fold};
+use super::fold::{self, CallRole, CallRoles, Fold};
 use super::gaps::Gaps;
 use super::jobs::{self, ReadProcess};
 use super::lower::{self, Abort, Lacks, Origin, RankRun, RecordingEnd};
@@ -86,6 +86,12 @@ impl Source for RunProgram {
 
     fn hides_order(&self) -> bool {
         true
+    }
+
+    fn is_ordered(&self, at: LocId) -> bool {
+        let ordered =
+            |(rank, origin): (&RankRun, &Origin)| rank.roles.of(origin.number) == Some(CallRole::Ordered);
+        self.of(at).is_some_and(ordered)
     }
 
     fn freed(&self, open: LocId) -> Freed {
@@ -292,14 +298,15 @@ fn program_of(
     files.dedup();
     let (mut world, mut sequences) = sequence::join(processes)?;
     let folds = fold(&world, &mut sequences);
-    let gaps: Vec<Gaps> = sequences.iter().map(Sequence::gaps).collect();
+    let left: Vec<(Gaps, CallRoles)> =
+        sequences.iter_mut().map(|sequence| (sequence.gaps(), std::mem::take(&mut sequence.roles))).collect();
     let headers: Vec<(u64, String)> =
         sequences.iter().map(|sequence| (sequence.header.began, sequence.header.host.clone())).collect();
     name_groups(&mut world, &sequences);
     drop(sequences);
     let names = SourceNames::default();
     let default = names.token("default");
-    let ranks = lower::lower_all(&world, &names, &gaps, until)?;
+    let ranks = lower::lower_all(&world, &names, left, until)?;
     let nccl = ranks.iter().find_map(|rank| rank.nccl.clone());
     let mut began = vec![0; world.ranks as usize];
     let mut hosts = vec![String::new(); world.ranks as usize];

@@ -33,6 +33,9 @@ use super::waits::MayWait;
 use super::world::{RankProcess, RunCommId, World};
 use crate::spec::builder::SourceNames;
 
+pub(super) use touches::TouchedBytes;
+
+pub(super) use program::FoldedRounds;
 pub use program::{
     Abort, Exception, Failure, KnownUntil, Lacks, ModelSays, OpenCallAtEnd, OpenWait, Origin, RankRun,
     RecordingEnd,
@@ -198,9 +201,13 @@ impl<'a> Lowering<'a> {
     /// Calls were passed over: what is numbered here is numbered as in the whole run.
     #[expect(clippy::wildcard_enum_match_arm, reason = "few calls launch collectives")]
     fn skipped(&mut self, process: &ProcessFile, passed_over: &[(ShapeId, u64)]) {
+        let next = u32::try_from(self.program.origins.len()).expect("checked when the next rank begins");
+        let before = LocId(self.program.base.saturating_add(next));
         let mut by_comm: BTreeMap<RunCommId, u64> = BTreeMap::new();
         for &(shape, times) in passed_over {
             let call = process.shape(shape);
+            let line = call.get("place").and_then(Argument::text).map(|text| self.loc(text));
+            self.program.folded_lines.extend(line);
             match self.kind(process, shape) {
                 kind if kind.is_empty(call) => {}
                 CallKind::Unjudged(why) if self.program.until.is_none() => {
@@ -209,9 +216,11 @@ impl<'a> Lowering<'a> {
                 CallKind::Collective(_) => {
                     if let Some(comm) = self.comm(call::number(call, "comm")) {
                         *by_comm.entry(comm).or_default() += times;
-                        if let Some(text) = call.get("place").and_then(Argument::text) {
-                            let loc = self.loc(text);
-                            *self.program.folded_at.entry((comm, loc)).or_default() += times;
+                        if let Some(line) = line {
+                            let folded = self.program.folded_at.entry((comm, line));
+                            let folded = folded.or_insert(FoldedRounds { times: 0, before });
+                            folded.times += times;
+                            folded.before = before;
                         }
                     }
                 }
@@ -223,10 +232,8 @@ impl<'a> Lowering<'a> {
                 _ => {}
             }
         }
-        let next = u32::try_from(self.program.origins.len()).expect("checked when the next rank begins");
-        let loc = LocId(self.program.base.saturating_add(next));
         let times = |times: u64| u32::try_from(times).unwrap_or(u32::MAX);
-        self.program.skipped.extend(by_comm.into_iter().map(|(comm, more)| (loc, comm, times(more))));
+        self.program.skipped.extend(by_comm.into_iter().map(|(comm, more)| (before, comm, times(more))));
     }
 
     fn kind(&mut self, process: &ProcessFile, shape: ShapeId) -> CallKind {

@@ -11,7 +11,6 @@ use serde::Serialize;
 
 use super::coverage::{Coverage, LeftOut};
 use super::divergence::Divergence;
-use super::fold::LoopOf;
 use super::hosts::HostDoing;
 use super::judge::{Asked, FirstAbort, Judged, RecordedJob, RunVerdict};
 use super::lower::RecordingEnd;
@@ -368,7 +367,7 @@ fn rests(judged: &Judged) -> Vec<String> {
         }
         None => format!("no version of NCCL was recorded; judged as {}", judged.platform),
     });
-    let folds = judged.recording.folds.iter().filter(|fold| fold.of == LoopOf::Program);
+    let folds = judged.recording.folds.iter();
     lines.extend(folds.clone().map(ToString::to_string));
     if folds.count() > 0 {
         lines.push(

@@ -4,12 +4,13 @@
 //! Not here: who waits for whom ([`super::stuck`]).
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use rankcheck_model::{LocId, Op, Rank, Source as _, Statement, ThreadOp};
 use rustc_hash::FxHashSet;
 
 use super::judge::Recording;
-use super::lower::RankRun;
+use super::lower::{FoldedRounds, RankRun};
 use super::world::RunCommId;
 
 /// How often two ranks went around a loop.
@@ -63,23 +64,37 @@ impl Rounds {
         let theirs = statements(other);
         let (mine, made) = (at_line(one, &all), at_line(other, &theirs));
         let before = mine.iter().filter(|at| all[**at].loc <= loc).count() as u64;
-        let round = before + folded(one, comm, &line);
-        let rounds = made.len() as u64 + folded(other, comm, &line);
+        let round = before + folded(one, comm, &line).map_or(0, |folded| folded.times);
+        let folded = folded(other, comm, &line);
+        let rounds = made.len() as u64 + folded.map_or(0, |folded| folded.times);
         if !known || rounds == 0 || rounds >= round {
             return None;
         }
-        Some(Self { line, ahead, round, behind, made: rounds, left: left(recording, other, &theirs, &made) })
+        let first = *made.first()?;
+        // The last rounds may be those that were folded away.
+        let gone = folded.and_then(|folded| theirs.iter().rposition(|op| op.loc < folded.before));
+        let last = made.last().copied().max(gone)?;
+        let left = left(recording, other, &theirs, first..=last);
+        Some(Self { line, ahead, round, behind, made: rounds, left })
     }
 }
 
 /// The line for which a rank left a loop whose rounds launch at these positions.
-fn left(recording: &Recording, program: &RankRun, ops: &[&Statement], rounds: &[usize]) -> Option<String> {
+fn left(
+    recording: &Recording,
+    program: &RankRun,
+    ops: &[&Statement],
+    rounds: RangeInclusive<usize>,
+) -> Option<String> {
     let line = |op: &Statement| {
         let origin = program.origin_of(op.loc)?;
         program.is_located(&origin).then(|| recording.program.loc(op.loc).to_string())
     };
-    let (first, last) = (*rounds.first()?, *rounds.last()?);
-    let around: FxHashSet<String> = ops[first..=last].iter().filter_map(|op| line(op)).collect();
+    let last = *rounds.end();
+    let mut around: FxHashSet<String> = ops[rounds].iter().filter_map(|op| line(op)).collect();
+    // What was folded away may have been inside.
+    let folded = program.folded_lines.iter().filter_map(|line| program.locs.get(*line as usize));
+    around.extend(folded.map(ToString::to_string));
     let after = ops[last + 1..].iter().filter_map(|op| line(op)).find(|line| !around.contains(line));
     let at_last = || {
         let last = program.last_told().filter(|last| program.is_located(last))?;
@@ -90,9 +105,13 @@ fn left(recording: &Recording, program: &RankRun, ops: &[&Statement], rounds: &[
 }
 
 /// Rounds that were folded away.
-fn folded(program: &RankRun, comm: RunCommId, line: &str) -> u64 {
+fn folded(program: &RankRun, comm: RunCommId, line: &str) -> Option<FoldedRounds> {
     let at = |loc: u32| program.locs.get(loc as usize).is_some_and(|loc| loc.to_string() == line);
-    program.folded_at.iter().filter(|((of, loc), _)| *of == comm && at(*loc)).map(|(_, times)| times).sum()
+    let of_line = program.folded_at.iter().filter(|((of, loc), _)| *of == comm && at(*loc));
+    of_line.map(|(_, folded)| *folded).reduce(|one, other| FoldedRounds {
+        times: one.times + other.times,
+        before: one.before.max(other.before),
+    })
 }
 
 /// The operations of a rank in the order of its calls.

@@ -19,6 +19,7 @@ use rustc_hash::FxHashMap;
 use super::RunError;
 use super::call::CallKind;
 use super::device_share;
+use super::fold::CallRoles;
 use super::gaps::Gaps;
 use super::jobs::ReadProcess;
 use super::world::{CommListener, World};
@@ -173,6 +174,10 @@ pub struct Sequence {
     dictionary: Vec<Symbol>,
     numbers: FxHashMap<Symbol, SymbolId>,
     shapes: Vec<Shape>,
+    /// Calls that returned behind others of other threads: their position, and the one that was reached by then.
+    late: Vec<(u32, u32)>,
+    /// What calls are in the run that is left, if some of it was folded away.
+    pub(super) roles: CallRoles,
 }
 
 impl Sequence {
@@ -202,6 +207,11 @@ impl Sequence {
             if let CallKind::Current(by) = CallKind::of(&shape.name) { by.named(shape) } else { None }
         });
         current.next().is_some_and(|first| current.any(|other| other != first))
+    }
+
+    /// Calls that returned behind others of other threads: their position, and the one that was reached by then.
+    pub(super) fn late(&self) -> &[(u32, u32)] {
+        &self.late
     }
 
     /// A symbol.

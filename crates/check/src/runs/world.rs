@@ -382,6 +382,11 @@ impl RankProcess {
         span.died.is_none_or(|died| call <= died).then_some(span.comm)
     }
 
+    /// All communicators that were at an address.
+    pub(super) fn comms_at(&self, address: u64) -> impl Iterator<Item = RunCommId> {
+        self.spans.get(&address).into_iter().flatten().map(|span| span.comm)
+    }
+
     /// The communicator that the process got as its n-th.
     ///
     /// # Panics

@@ -120,6 +120,10 @@ impl Source for Changed {
         self.inner.hides_order()
     }
 
+    fn is_ordered(&self, at: LocId) -> bool {
+        self.inner.is_ordered(at)
+    }
+
     fn freed(&self, open: LocId) -> Freed {
         self.inner.freed(open)
     }

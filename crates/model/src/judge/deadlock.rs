@@ -165,11 +165,12 @@ impl Machine {
             let first = component
                 .iter()
                 // What it is about comes before who: the name of a deadlock does not depend on the ranks' numbers.
-                // How large a past is, is history.
+                // How much came before is history: searches merge it, and of a recorded run much may have been left out.
                 .min_by_key(|n| {
                     let node = &nodes[**n];
                     let about = node.about.map(|about| self.order_of(about));
-                    let past = self.config.remembered.is_none().then(|| node.past(state));
+                    let whole = self.config.remembered.is_none() && !self.source.hides_order();
+                    let past = whole.then(|| node.past(state));
                     (about.is_none(), node.rule, past, about, node.op)
                 })
                 .expect("a component has nodes");

@@ -659,6 +659,10 @@ impl Machine {
         op: OpRef,
     ) {
         let home = buffer.home(rank);
+        let known = self.source.is_ordered(op.loc);
+        if known && state.rank(home).memory(buffer.memory).is_some_and(|memory| memory.released.is_none()) {
+            return;
+        }
         if buffer.through.is_none() && Self::access_again(state, rank, stream, buffer, access, op) {
             return;
         }

@@ -7,9 +7,10 @@
 
 use rankcheck_model::Rank;
 use rankcheck_recording::{Argument, Shape};
-use rustc_hash::FxHashMap;
+use std::hash::{Hash, Hasher};
 
-use super::repeat::Repeat;
+use rustc_hash::{FxHashMap, FxHasher};
+
 use crate::runs::call::{CallKind, FoldClass, Thing, failure, row};
 use crate::runs::sequence::{Sequence, Symbol, SymbolId};
 use crate::runs::world::{RankProcess, RunCommId, World};
@@ -21,63 +22,6 @@ pub(super) enum UseKey {
     Comm(RunCommId),
     /// Messages from one rank to another. The one counts what it sends, the other what it receives.
     Link { comm: RunCommId, from: Rank, to: Rank },
-}
-
-/// A repeat with what a period of it does.
-#[derive(Debug, Clone)]
-pub(super) struct Loop {
-    /// The first symbol that may be folded.
-    pub(super) from: usize,
-    /// The first symbol behind the repeat.
-    pub(super) to: usize,
-    /// The length of a period in symbols.
-    pub(super) period: usize,
-    /// Whether a period leaves everything as it was, as far as is known.
-    pub(super) whole: bool,
-    /// What a period counts; nothing with zero.
-    pub(super) counters: FxHashMap<UseKey, Counter>,
-    /// Where the repeat begins: positions in `open` and in counters are counted from here.
-    base: usize,
-    /// By position in the period: whether a call, a group or a capture is open before that symbol.
-    open: Vec<bool>,
-}
-
-/// The uses that a period makes of one communicator or link.
-#[derive(Debug, Clone)]
-pub(super) struct Counter {
-    /// How many there were before the repeat.
-    before: u64,
-    /// By use: the position in the period of the symbol that makes it.
-    pub(super) offsets: Vec<u32>,
-}
-
-impl Counter {
-    /// How many uses were made before the symbol at a position of the sequence.
-    pub(super) fn at(&self, of: &Loop, position: usize) -> u64 {
-        let (periods, rest) = ((position - of.base) / of.period, (position - of.base) % of.period);
-        let in_rest = self.offsets.partition_point(|&offset| (offset as usize) < rest);
-        self.before + periods as u64 * self.offsets.len() as u64 + in_rest as u64
-    }
-
-    /// The first position of the sequence before which so many uses were made; it may lie behind the repeat.
-    pub(super) fn reaches(&self, of: &Loop, uses: u64) -> Option<usize> {
-        let Some(more) = uses.checked_sub(self.before + 1) else { return Some(of.base) };
-        let rate = self.offsets.len() as u64;
-        let (periods, rest) = (usize::try_from(more / rate).ok()?, usize::try_from(more % rate).ok()?);
-        of.base.checked_add(periods.checked_mul(of.period)?)?.checked_add(self.offsets[rest] as usize + 1)
-    }
-}
-
-impl Loop {
-    /// How many periods may be folded at most.
-    pub(super) fn repeats(&self) -> u64 {
-        ((self.to - self.from) / self.period) as u64
-    }
-
-    /// The first position from here on at which nothing is open.
-    pub(super) fn quiet(&self, position: usize) -> Option<usize> {
-        (position..position + self.period).find(|position| !self.open[(position - self.base) % self.period])
-    }
 }
 
 /// What a symbol does, as far as its name and arguments tell.
@@ -176,7 +120,7 @@ fn known_effect(call: &Shape, result: Option<&Shape>) -> Option<Effect> {
 }
 
 /// A walk along a sequence.
-struct CountWalk<'a> {
+pub(super) struct CountWalk<'a> {
     world: &'a World,
     member: &'a RankProcess,
     sequence: &'a Sequence,
@@ -188,144 +132,86 @@ struct CountWalk<'a> {
     age: u32,
     numbers: FxHashMap<UseKey, usize>,
     keys: Vec<UseKey>,
-    counts: Vec<u64>,
     groups: u64,
     entered: u64,
     captures: u64,
     /// What the open capture counts.
     captured: Vec<usize>,
     graphs: FxHashMap<u64, Vec<usize>>,
+    alive: u128,
+    /// The number of the next call.
+    number: u64,
+}
+
+/// A number for a thing, such that sums of different things differ but for odds of one to 2^128.
+fn marked(thing: Thing, id: u64) -> u128 {
+    let half = |seed: u64| {
+        let mut hasher = FxHasher::default();
+        (seed, thing, id, seed.rotate_left(17)).hash(&mut hasher);
+        let mixed = hasher.finish();
+        (mixed ^ mixed >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    };
+    u128::from(half(0x243f_6a88_85a3_08d3)) << 64 | u128::from(half(0x1319_8a2e_0370_7344))
 }
 
 /// What a symbol counts here and now.
 #[derive(Debug, Clone)]
-enum Resolved {
+pub(super) enum Resolved {
     Nothing,
     One(usize),
     Many(Vec<usize>),
     Doubtful,
 }
 
-/// The repeats of a sequence as loops.
-pub(super) fn loops(
-    world: &World,
-    member: &RankProcess,
-    sequence: &Sequence,
-    repeats: &[Repeat],
-) -> Vec<Loop> {
-    if repeats.is_empty() {
-        return Vec::new();
-    }
-    let effects: Vec<Effect> = sequence.dictionary().iter().map(|&symbol| effect(sequence, symbol)).collect();
-    let resolved = vec![(0, Resolved::Nothing); effects.len()];
-    let mut walk = CountWalk {
-        world,
-        member,
-        sequence,
-        effects,
-        resolved,
-        age: 1,
-        numbers: FxHashMap::default(),
-        keys: Vec::new(),
-        counts: Vec::new(),
-        groups: 0,
-        entered: 0,
-        captures: 0,
-        captured: Vec::new(),
-        graphs: FxHashMap::default(),
-    };
-    let mut at = 0;
-    let mut number = 0;
-    let mut found = Vec::new();
-    for repeat in repeats {
-        while at < repeat.from {
-            walk.step(at, &mut number);
-            at += 1;
-        }
-        let this = walk.period(repeat, &mut number);
-        at += repeat.period;
-        if this.whole {
-            // The other periods count the same.
-            let more = (repeat.to - at) / repeat.period;
-            for (key, counter) in &this.counters {
-                walk.counts[walk.numbers[key]] += counter.offsets.len() as u64 * more as u64;
-            }
-            let calls: u64 =
-                sequence.symbols[repeat.from..at].iter().map(|&symbol| sequence.symbol(symbol).calls()).sum();
-            number += calls * more as u64;
-            at += more * repeat.period;
-        }
-        found.push(this);
-    }
-    found
-}
-
-impl CountWalk<'_> {
-    /// Walks the first period of a repeat.
-    fn period(&mut self, repeat: &Repeat, number: &mut u64) -> Loop {
-        let before = self.counts.clone();
-        let depths = (self.groups, self.entered, self.captures);
-        let mut offsets: FxHashMap<usize, Vec<u32>> = FxHashMap::default();
-        let mut alive: FxHashMap<(Thing, u64), i64> = FxHashMap::default();
-        let mut open = Vec::with_capacity(repeat.period);
-        let mut whole = self.captures == 0;
-        for position in 0..repeat.period {
-            open.push(self.groups + self.entered + self.captures > 0);
-            let symbol = self.sequence.symbols[repeat.from + position];
-            match &self.effects[symbol.0 as usize] {
-                Effect::Makes(thing, made) => *alive.entry((*thing, *made)).or_default() += 1,
-                Effect::Registers { window, .. } => *alive.entry((Thing::Window, *window)).or_default() += 1,
-                Effect::Ends(thing, ended) => *alive.entry((*thing, *ended)).or_default() -= 1,
-                Effect::BeginCapture
-                | Effect::EndCapture(_)
-                | Effect::Instantiate { .. }
-                | Effect::Doubtful => whole = false,
-                Effect::Local
-                | Effect::Enter
-                | Effect::Meets(_)
-                | Effect::Sends { .. }
-                | Effect::Receives { .. }
-                | Effect::GroupStart
-                | Effect::GroupEnd
-                | Effect::Launch(_) => {}
-            }
-            let position = u32::try_from(position).expect("a sequence has fewer than 2^32 symbols");
-            match self.step(repeat.from + position as usize, number) {
-                Resolved::Nothing => {}
-                Resolved::One(counter) => offsets.entry(counter).or_default().push(position),
-                Resolved::Many(counters) => {
-                    for counter in counters {
-                        offsets.entry(counter).or_default().push(position);
-                    }
-                }
-                Resolved::Doubtful => whole = false,
-            }
-        }
-        whole &= depths == (self.groups, self.entered, self.captures);
-        whole &= alive.values().all(|&more| more == 0);
-        let counters = offsets
-            .into_iter()
-            .map(|(counter, offsets)| {
-                let before = before.get(counter).copied().unwrap_or(0);
-                (self.keys[counter], Counter { before, offsets })
-            })
-            .collect();
-        Loop {
-            from: repeat.from,
-            to: repeat.to,
-            period: repeat.period,
-            whole,
-            counters,
-            base: repeat.from,
-            open,
+impl<'a> CountWalk<'a> {
+    pub(super) fn new(world: &'a World, member: &'a RankProcess, sequence: &'a Sequence) -> Self {
+        let effects: Vec<Effect> =
+            sequence.dictionary().iter().map(|&symbol| effect(sequence, symbol)).collect();
+        let resolved = vec![(0, Resolved::Nothing); effects.len()];
+        Self {
+            world,
+            member,
+            sequence,
+            effects,
+            resolved,
+            age: 1,
+            numbers: FxHashMap::default(),
+            keys: Vec::new(),
+            groups: 0,
+            entered: 0,
+            captures: 0,
+            captured: Vec::new(),
+            graphs: FxHashMap::default(),
+            alive: 0,
+            number: 0,
         }
     }
 
-    /// Walks over a symbol, and says what it counted.
-    fn step(&mut self, at: usize, number: &mut u64) -> Resolved {
+    /// Whether no call, group or capture is open.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.groups + self.entered + self.captures == 0
+    }
+
+    /// How often what symbols mean may have changed: communicators, streams and graphs came and went.
+    pub(super) fn age(&self) -> u32 {
+        self.age
+    }
+
+    /// What exists that was made, as a number: the same for the same things.
+    pub(super) fn alive(&self) -> u128 {
+        self.alive
+    }
+
+    /// What a counter counts.
+    pub(super) fn key(&self, counter: usize) -> UseKey {
+        self.keys[counter]
+    }
+
+    /// Walks over a symbol, and says what it counts.
+    pub(super) fn step(&mut self, at: usize) -> Resolved {
         let symbol = self.sequence.symbols[at];
-        let this = *number;
-        *number += self.sequence.symbol(symbol).calls();
+        let this = self.number;
+        self.number += self.sequence.symbol(symbol).calls();
         let mut counted = match &self.resolved[symbol.0 as usize] {
             (age, resolved) if *age == self.age => resolved.clone(),
             _ => {
@@ -360,16 +246,18 @@ impl CountWalk<'_> {
                 self.age += 1;
             }
             // Communicators may have come and gone.
-            Effect::Doubtful => self.age += 1,
+            Effect::Doubtful => {
+                self.age += 1;
+                counted = Resolved::Doubtful;
+            }
             Effect::Enter => self.entered += 1,
+            Effect::Makes(thing, id) | Effect::Ends(thing, id) => self.alive ^= marked(*thing, *id),
+            Effect::Registers { window, .. } => self.alive ^= marked(Thing::Window, *window),
             Effect::Local
             | Effect::Meets(_)
             | Effect::Sends { .. }
             | Effect::Receives { .. }
-            | Effect::Launch(_)
-            | Effect::Makes(..)
-            | Effect::Ends(..)
-            | Effect::Registers { .. } => {}
+            | Effect::Launch(_) => {}
         }
         if let Symbol::Leave { .. } = self.sequence.symbol(symbol) {
             self.entered = self.entered.saturating_sub(1);
@@ -379,13 +267,7 @@ impl CountWalk<'_> {
                 self.captured.push(*counter);
                 counted = Resolved::Nothing;
             }
-            Resolved::One(counter) => self.counts[*counter] += 1,
-            Resolved::Many(counters) => {
-                for &counter in counters {
-                    self.counts[counter] += 1;
-                }
-            }
-            Resolved::Nothing | Resolved::Doubtful => {}
+            Resolved::One(_) | Resolved::Many(_) | Resolved::Nothing | Resolved::Doubtful => {}
         }
         counted
     }
@@ -436,7 +318,6 @@ impl CountWalk<'_> {
         let counter = *self.numbers.entry(key).or_insert(fresh);
         if counter == fresh {
             self.keys.push(key);
-            self.counts.push(0);
         }
         Resolved::One(counter)
     }

@@ -14,6 +14,7 @@ use super::device::SharedBy;
 use super::window::Before;
 use super::{Bind, Lacks, Lowered, Lowering, Origin};
 use crate::runs::call::{Allocator, CallKind, Unjudged, signed};
+use crate::runs::fold::CallRole;
 use crate::runs::regions::MemoryAt;
 use crate::runs::vendor;
 use crate::runs::world::{LocalComm, RunCommId};
@@ -34,7 +35,12 @@ impl Lowering<'_> {
         if std::mem::take(&mut self.device.order_changed) {
             self.cache.clear();
         }
-        if let Some(op) = self.cache.get(&shape) {
+        let role = self.program.roles.of(origin.number);
+        if role == Some(CallRole::Nothing) {
+            return Vec::new();
+        }
+        let by_role = matches!(role, Some(CallRole::Event(_)));
+        if let Some(op) = self.cache.get(&shape).filter(|_| !by_role) {
             return vec![Lowered { op: op.clone(), origin, bind: Bind::Nothing }];
         }
         let given = |key: &str| result.and_then(|result| result.get(key)).and_then(Argument::number);

@@ -11,6 +11,7 @@ use super::call::{number, one};
 use super::graphs::{KnownGraph, OpenCapture};
 use super::{Bind, Lowered, Lowering, Origin};
 use crate::runs::call::{Awaitable, CopyReturns, Unjudged};
+use crate::runs::fold::CallRole;
 use crate::runs::vendor;
 use crate::runs::waits::MayWait;
 use crate::runs::world::RunCommId;
@@ -140,10 +141,11 @@ impl DeviceHandles {
         self.in_the_middle = true;
     }
 
-    pub(super) fn event(&mut self, address: u64, names: &SourceNames) -> Token {
+    /// The event at an address; numbers up to `others` are those of others.
+    fn event(&mut self, address: u64, others: u32, names: &SourceNames) -> Token {
         *self.events.entry(address).or_insert_with(|| {
             self.events_made += 1;
-            names.token(&format!("event {}", self.events_made))
+            event_token(others + self.events_made, names)
         })
     }
 
@@ -151,6 +153,10 @@ impl DeviceHandles {
         self.graphs_made += 1;
         names.token(&format!("graph {}", self.graphs_made))
     }
+}
+
+fn event_token(number: u32, names: &SourceNames) -> Token {
+    names.token(&format!("event {number}"))
 }
 
 impl Lowering<'_> {
@@ -214,7 +220,7 @@ impl Lowering<'_> {
         }
         let what = match what {
             Awaitable::Stream => Operand::Stream(self.device.stream(number(call, "stream"), self.names)),
-            Awaitable::Event => Operand::Event(self.device.event(number(call, "event"), self.names)),
+            Awaitable::Event => Operand::Event(self.event_of(call, origin)),
             Awaitable::Device => Operand::Device,
         };
         one(Op::Stream(StreamOp::Synchronize { what }), origin)
@@ -240,7 +246,7 @@ impl Lowering<'_> {
             self.device.calling_back.extend(capturing);
             return self.captured_node(call, origin);
         };
-        let event = self.device.event(function ^ HOST_FUNCTION, self.names);
+        let event = self.event_at(function ^ HOST_FUNCTION);
         let stream = self.device.stream(number(call, "stream"), self.names);
         self.launched(shape, Op::Event(EventOp { event, stream }), stream, origin)
     }
@@ -260,19 +266,38 @@ impl Lowering<'_> {
         if self.device.shared.get(&number(call, "event")) == Some(&SharedBy::Another) {
             return self.unjudged(Unjudged::SharedEvent, &call.name);
         }
-        let event = self.device.event(number(call, "event"), self.names);
+        let event = self.event_of(call, origin);
         let stream = self.device.stream(number(call, "stream"), self.names);
-        self.launched(shape, Op::Event(EventOp { event, stream }), stream, origin)
+        let op = Op::Event(EventOp { event, stream });
+        match self.program.roles.of(origin.number) {
+            Some(_) => self.in_order(op, stream, origin),
+            None => self.launched(shape, op, stream, origin),
+        }
+    }
+
+    /// The event that a call records, or waits for: by which record that is, where that is known.
+    fn event_of(&mut self, call: &Shape, origin: Origin) -> Token {
+        match self.program.roles.of(origin.number) {
+            Some(CallRole::Event(number)) => event_token(number, self.names),
+            Some(CallRole::Nothing | CallRole::Ordered) | None => self.event_at(number(call, "event")),
+        }
+    }
+
+    /// The event at an address.
+    pub(super) fn event_at(&mut self, address: u64) -> Token {
+        let others = self.program.roles.events;
+        self.device.event(address, others, self.names)
     }
 
     pub(super) fn stream_waits(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Lowered> {
         if self.waits_for_others(call) == SharedBy::Another {
             return Vec::new();
         }
-        let event = self.device.event(number(call, "event"), self.names);
+        let event = self.event_of(call, origin);
         let stream = self.device.stream(number(call, "stream"), self.names);
         let op = Op::Stream(StreamOp::Wait { stream, event });
-        match self.device.shared.contains_key(&number(call, "event")) {
+        let by_record = self.program.roles.of(origin.number).is_some();
+        match by_record || self.device.shared.contains_key(&number(call, "event")) {
             // Every wait counts.
             true => self.in_order(op, stream, origin),
             false => self.launched(shape, op, stream, origin),

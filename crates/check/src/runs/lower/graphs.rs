@@ -501,7 +501,7 @@ impl Lowering<'_> {
                 }
                 NodeAction::Child(child) => self.graph_runs(child, stream, (call, origin), items),
                 NodeAction::Waits(event) => {
-                    let event = self.device.event(*event, self.names);
+                    let event = self.event_at(*event);
                     items.insert(
                         0,
                         Lowered {
@@ -511,7 +511,7 @@ impl Lowering<'_> {
                         },
                     );
                 }
-                NodeAction::Records(event) => events.push(self.device.event(*event, self.names)),
+                NodeAction::Records(event) => events.push(self.event_at(*event)),
                 NodeAction::Host => self.program.waits.may_wait(MayWait::HostFunction, self.ops.len()),
             }
         }

@@ -13,6 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::window::Before;
 use crate::runs::call::Unjudged;
+use crate::runs::fold::CallRoles;
 use crate::runs::waits::RecordedWaits;
 use crate::runs::world::RunCommId;
 use crate::spec::builder::SourceNames;
@@ -177,6 +178,8 @@ pub struct RankRun {
     pub blocks: Vec<Arc<Block>>,
     /// Indexed by operation, counted over all blocks in order.
     pub origins: Vec<Origin>,
+    /// What calls are where their addresses do not say it.
+    pub(in crate::runs) roles: CallRoles,
     /// The number of the first location of this rank.
     pub base: u32,
     /// Locations in the user's source.
@@ -224,7 +227,7 @@ pub struct RankRun {
     pub threads: usize,
     /// Events that were not recorded.
     pub lost: u64,
-    /// Calls that returned, polls and notes included.
+    /// Calls that returned, polls included.
     pub calls: u64,
     /// Streams that something was launched on.
     pub streams: usize,
@@ -241,7 +244,9 @@ pub struct RankRun {
     /// Where collectives were left out: the operation that follows, the communicator, and how many.
     pub(super) skipped: Vec<(LocId, RunCommId, u32)>,
     /// Collectives that were left out, by communicator and the index of their line.
-    pub(in crate::runs) folded_at: BTreeMap<(RunCommId, u32), u64>,
+    pub(in crate::runs) folded_at: BTreeMap<(RunCommId, u32), FoldedRounds>,
+    /// Lines from which calls were made that were left out, by their index in `locs`.
+    pub(in crate::runs) folded_lines: FxHashSet<u32>,
     /// Calls that opened memory of other processes which was freed too close to its use for the clocks to tell which came
     /// first, and what the memory is called.
     pub(in crate::runs) too_close: Vec<(Origin, Arc<str>)>,
@@ -251,11 +256,21 @@ pub struct RankRun {
     pub(super) failed: FxHashMap<RunCommId, Vec<usize>>,
 }
 
+/// Collectives of one line that were left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::runs) struct FoldedRounds {
+    /// How many there were.
+    pub(in crate::runs) times: u64,
+    /// The operation that follows the last of them.
+    pub(in crate::runs) before: LocId,
+}
+
 impl RankRun {
     pub(super) fn empty(base: u32) -> Self {
         Self {
             blocks: vec![Arc::new(Block { ops: Vec::new(), terminator: Terminator::Cut })],
             origins: Vec::new(),
+            roles: CallRoles::default(),
             base,
             locs: Vec::new(),
             nondet: FxHashMap::default(),
@@ -288,6 +303,7 @@ impl RankRun {
             open: FxHashMap::default(),
             skipped: Vec::new(),
             folded_at: BTreeMap::new(),
+            folded_lines: FxHashSet::default(),
             too_close: Vec::new(),
             freed: FxHashMap::default(),
             failed: FxHashMap::default(),

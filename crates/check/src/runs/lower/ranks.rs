@@ -11,19 +11,22 @@ use rustc_hash::FxHashSet;
 
 use super::{Lowering, RankRun};
 use crate::runs::RunError;
-use crate::runs::device_share::ShareFilter;
+use crate::runs::fold::CallRoles;
 use crate::runs::gaps::{Gaps, Outside};
 use crate::runs::sequence::ReadUntil;
 use crate::runs::world::{RankProcess, RunComm, RunCommId, World};
 use crate::spec::builder::SourceNames;
 
-/// The programs of all ranks, without what was folded away; `gaps` are those of the world's members.
+/// The programs of all ranks, without what was folded away; `left` says that, and what calls are in what is left, of
+/// each of the world's members.
 pub(in crate::runs) fn lower_all(
     world: &World,
     names: &SourceNames,
-    gaps: &[Gaps],
+    left: Vec<(Gaps, CallRoles)>,
     until: ReadUntil,
 ) -> Result<Vec<RankRun>, RunError> {
+    let (gaps, roles): (Vec<Gaps>, Vec<CallRoles>) = left.into_iter().unzip();
+    let mut roles = roles.into_iter();
     let members = members(world);
     let orders = orders(world, &members);
     let mut programs = Vec::with_capacity(world.ranks as usize);
@@ -33,6 +36,7 @@ pub(in crate::runs) fn lower_all(
             Some((member, kept)) => {
                 let of = (&members[..], &orders[..]);
                 let mut lowering = Lowering::new(world, member, names, of, base);
+                lowering.program.roles = roles.next().unwrap_or_default();
                 let header = &kept.process.header;
                 lowering.program.alive = header.alive.map(|alive| alive.saturating_sub(header.began));
                 let mut gaps = kept.gaps.iter().peekable();
@@ -56,7 +60,7 @@ pub(in crate::runs) fn lower_all(
     // Names are numbered as they come, so ranks become programs in order; files are read ahead of that.
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
-        let mut files = world.members.iter().zip(gaps);
+        let mut files = world.members.iter().zip(&gaps);
         let mut ahead = VecDeque::new();
         let mut next = || {
             let (member, gaps) = files.next()?;
@@ -100,17 +104,14 @@ struct KeptEvents {
 impl KeptEvents {
     fn read(member: &RankProcess, gaps: &Gaps, until: ReadUntil) -> Result<Self, RunError> {
         let mut process = until.open(&member.path)?;
-        let mut outside = Outside::new(gaps);
-        let mut filter = ShareFilter::new(member.share.as_ref());
+        let mut outside = Outside::new(gaps, member.share.as_ref());
         let (mut events, mut gaps) = (Vec::new(), Vec::new());
         while let Some(event) = outside.next(&mut process)? {
             let passed_over = outside.take_passed_over();
             if !passed_over.is_empty() {
                 gaps.push((events.len(), passed_over));
             }
-            if filter.passes(event.0, &event.1, &process) {
-                events.push(event);
-            }
+            events.push(event);
         }
         Ok(Self { folded: outside.folded(), process, events, gaps })
     }

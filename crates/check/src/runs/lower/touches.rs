@@ -12,20 +12,20 @@ use crate::runs::call::Unjudged;
 use crate::runs::regions::MemoryAt;
 
 /// Bytes from an address on.
-pub(super) type ByteSpan = (u64, u64);
+pub(in crate::runs) type ByteSpan = (u64, u64);
 
 /// What a call reads and writes.
 #[derive(Debug, Clone, Default)]
-pub(super) struct TouchedBytes {
-    pub(super) reads: Vec<ByteSpan>,
-    pub(super) writes: Vec<ByteSpan>,
+pub(in crate::runs) struct TouchedBytes {
+    pub(in crate::runs) reads: Vec<ByteSpan>,
+    pub(in crate::runs) writes: Vec<ByteSpan>,
     /// Why that is not all of it.
-    pub(super) lacks: Option<Unjudged>,
+    pub(in crate::runs) lacks: Option<Unjudged>,
 }
 
 impl TouchedBytes {
     /// What the call says that it touches.
-    pub(super) fn of(call: &Shape) -> Self {
+    pub(in crate::runs) fn of(call: &Shape) -> Self {
         let mut touches = Self::default();
         let Self { reads, writes, lacks } = &mut touches;
         let bytes = call.get("bytes");

@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 use super::{ReadUntil, Sequence, Symbol, SymbolId, intern};
 use crate::runs::call::{CallKind, failure};
 use crate::runs::device_share::{DeviceShare, ShareFilter};
+use crate::runs::fold::CallRoles;
 use crate::runs::ipc::Span;
 use crate::runs::vendor;
 use crate::runs::world::CommListener;
@@ -31,9 +32,11 @@ pub(super) fn sequence(
     let (header, mut shapes) = process.into_parts();
     reading.sort_in(&mut shapes);
     let left_out = reading.leave_out();
-    let Reading { mut symbols, dictionary, numbers, ended, .. } = reading;
+    let Reading { mut symbols, dictionary, numbers, ended, late_returns, .. } = reading;
     symbols.shrink_to_fit();
-    Ok((Sequence { header, symbols, cuts, ended, left_out, dictionary, numbers, shapes }, local))
+    let late = late_returns;
+    let roles = CallRoles::default();
+    Ok((Sequence { header, symbols, cuts, ended, left_out, dictionary, numbers, shapes, late, roles }, local))
 }
 
 /// What a call means for the reading.
@@ -113,6 +116,8 @@ struct Reading {
     number: u64,
     /// What was noted later than it happened: when, by which thread, what.
     late: Vec<(u64, u32, ShapeId)>,
+    /// Calls that returned behind others: their position, and the one that was reached by then.
+    late_returns: Vec<(u32, u32)>,
     local: CommListener,
     /// When the last event was.
     ended: u64,
@@ -292,6 +297,10 @@ impl Reading {
             }
             CallClass::Late(_) | CallClass::Instant | CallClass::Other => {}
         }
+        if !open.outer && open.at + 1 < self.symbols.len() {
+            let position = |at: usize| u32::try_from(at).expect("a sequence has fewer than 2^32 symbols");
+            self.late_returns.push((position(open.at), position(self.symbols.len())));
+        }
         if open.outer {
             let symbol = self.intern(Symbol::Leave { thread, call, result });
             self.push(symbol, time);
@@ -331,11 +340,17 @@ impl Reading {
         let mut timeless: FxHashMap<Shape, ShapeId> = FxHashMap::default();
         let mut symbols = Vec::with_capacity(self.symbols.len() + late.len());
         let mut next = 0;
+        // How many were put before a position, by the positions from which on it is so.
+        let mut before: Vec<(usize, u32)> = Vec::new();
         for (at, thread, call) in late {
             while next < self.symbols.len() && times[next] <= at {
                 symbols.push(self.symbols[next]);
                 next += 1;
             }
+            before.push((
+                next,
+                u32::try_from(before.len() + 1).expect("a sequence has fewer than 2^32 symbols"),
+            ));
             let shape = without_time(&shapes[call.0 as usize]);
             let call = *timeless.entry(shape).or_insert_with_key(|shape| {
                 shapes.push(shape.clone());
@@ -345,6 +360,13 @@ impl Reading {
         }
         symbols.extend_from_slice(&self.symbols[next..]);
         self.symbols = symbols;
+        let moved = |at: u32| {
+            let after = before.partition_point(|(from, _)| *from <= at as usize);
+            at + before[..after].last().map_or(0, |(_, more)| *more)
+        };
+        for (at, until) in &mut self.late_returns {
+            (*at, *until) = (moved(*at), moved(*until));
+        }
     }
 
     /// Takes the calls out that are left out. Gives for each how many calls before it are not.
@@ -355,14 +377,31 @@ impl Reading {
         let mut left_out = Vec::new();
         let mut kept = 0_u64;
         let dictionary = &self.dictionary;
+        // Positions move with what is taken out before them.
+        let mut positions: Vec<u32> = self.late_returns.iter().flat_map(|&(at, until)| [at, until]).collect();
+        positions.sort_unstable();
+        let mut moved: FxHashMap<u32, u32> = FxHashMap::default();
+        let mut next = 0;
+        let (mut at, mut to) = (0_u32, 0_u32);
         self.symbols.retain(|&symbol| {
+            while positions.get(next) == Some(&at) {
+                moved.insert(at, to);
+                next += 1;
+            }
+            at += 1;
             if symbol == LEFT_OUT {
                 left_out.push(u32::try_from(kept).unwrap_or(u32::MAX));
                 return false;
             }
+            to += 1;
             kept += dictionary[symbol.0 as usize].calls();
             true
         });
+        let moved = |at: u32| moved.get(&at).copied().unwrap_or(to);
+        for (at, until) in &mut self.late_returns {
+            (*at, *until) = (moved(*at), moved(*until));
+        }
+        self.late_returns.retain(|(at, until)| at + 1 < *until);
         left_out
     }
 }

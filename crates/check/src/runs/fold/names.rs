@@ -1,0 +1,421 @@
+//! What a call is called when iterations are compared, and how what is left of a run is lowered.
+//!
+//! Two calls have one name if nothing but addresses tells them apart, and these say nothing: a wait is named by the stream
+//! of the record that it meets, and how many records back it is there, an access that is known to be ordered by what it is. A call of which nothing follows
+//! for others has no name.
+//! Not here: what is known of events and accesses ([`super::order`]).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use rankcheck_recording::{Argument, Shape, ShapeId};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::order::{EventCall, EventUse, KnownRecord, Relations};
+use crate::runs::call::{CallKind, CopyReturns, FoldClass, Unjudged, failure, row};
+use crate::runs::sequence::{Sequence, Symbol, SymbolId};
+
+/// A record that is met so many records later, or more, is named by which of the process it is: it was made before the loop.
+const FAR: u32 = 256;
+
+/// The name of a call of which nothing follows.
+pub(super) const NOTHING: u32 = 0;
+
+/// What a call is in the run that is left, where its addresses do not say it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::runs) enum CallRole {
+    /// It records or meets the event of this number.
+    Event(u32),
+    /// Nothing follows from it.
+    Nothing,
+    /// Its accesses to memory are ordered behind all others.
+    Ordered,
+}
+
+/// What calls are, by their numbers in the recording.
+#[derive(Debug, Clone, Default)]
+pub(in crate::runs) struct CallRoles {
+    /// In the order of the numbers.
+    of: Vec<(u32, CallRole)>,
+    /// Numbers of events up to this one are given out.
+    pub(in crate::runs) events: u32,
+}
+
+impl CallRoles {
+    /// What a call is, if its addresses do not say it.
+    pub(in crate::runs) fn of(&self, number: u32) -> Option<CallRole> {
+        let at = self.of.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        Some(self.of[at].1)
+    }
+}
+
+/// What is known of the calls of one process.
+#[derive(Debug, Default)]
+pub(super) struct CallNames {
+    /// The name of each call, by its position in the sequence.
+    pub(super) of: Vec<u32>,
+    /// What a later call refers to: the position of the one, and of the last that refers to it; by the first.
+    pub(super) links: Vec<(u32, u32)>,
+    pub(super) relations: Relations,
+}
+
+/// How a call refers to a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Reference {
+    /// It makes the record that others refer to.
+    Made,
+    /// The record on a stream that is so many back there, of those that somebody meets.
+    Back { stream: u32, records: u32 },
+    /// The record of the process of this number.
+    Nth(u32),
+    /// Memory that is its own, and how far what is written lies behind what is read.
+    Bytes { in_place: Option<u64> },
+}
+
+/// What a symbol is, whatever it touches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SymbolClass {
+    Nothing,
+    Polls,
+    /// What it touches is over when it returns.
+    Waits,
+    /// It touches memory, and does nothing else.
+    Touches,
+    Other,
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "few calls are of a class of their own")]
+fn class(sequence: &Sequence, symbol: Symbol) -> SymbolClass {
+    let (call, result) = match symbol {
+        Symbol::Call { call, result, .. } => (call, result),
+        Symbol::Note { call, .. } => (call, None),
+        Symbol::Enter { .. }
+        | Symbol::Leave { .. }
+        | Symbol::Never { .. }
+        | Symbol::Noted { .. }
+        | Symbol::Lost { .. }
+        | Symbol::Folded { .. } => return SymbolClass::Other,
+    };
+    if failure(result.map(|result| sequence.shape(result))).is_some() {
+        return SymbolClass::Other;
+    }
+    let call = sequence.shape(call);
+    let kind = CallKind::of(&call.name);
+    match kind {
+        CallKind::Unjudged(Unjudged::Kernel | Unjudged::Foreign)
+        | CallKind::Current(_)
+        | CallKind::EventDestroy => SymbolClass::Nothing,
+        CallKind::Nothing if row(&call.name).folded == FoldClass::Local => SymbolClass::Nothing,
+        kind if kind.polls() => SymbolClass::Polls,
+        CallKind::Copy(CopyReturns::WhenDone) => SymbolClass::Waits,
+        CallKind::Copy(CopyReturns::AtOnce) => SymbolClass::Touches,
+        _ => SymbolClass::Other,
+    }
+}
+
+/// Keys of which an ordered access, or a wait whose record is known, says nothing.
+const ADDRESSES: [&str; 7] = ["event", "send", "recv", "address", "to", "from", "symbol"];
+
+/// What a symbol is without its addresses.
+#[derive(PartialEq, Eq, Hash)]
+struct StrippedSymbol {
+    thread: u32,
+    /// Whether it is a call, its end, one that did not return, or something else.
+    form: u8,
+    name: Arc<str>,
+    arguments: Vec<(Box<str>, Argument)>,
+    result: Option<ShapeId>,
+}
+
+/// Numbers for what symbols are without their addresses.
+struct Stripped<'a> {
+    sequence: &'a Sequence,
+    of_symbol: Vec<Option<u32>>,
+    known: FxHashMap<StrippedSymbol, u32>,
+}
+
+impl Stripped<'_> {
+    fn of(&mut self, symbol: SymbolId) -> u32 {
+        if let Some(known) = self.of_symbol[symbol.0 as usize] {
+            return known;
+        }
+        let (thread, form, call, result) = match self.sequence.symbol(symbol) {
+            Symbol::Call { thread, call, result } => (thread, 0, call, result),
+            Symbol::Leave { thread, call, result } => (thread, 1, call, result),
+            Symbol::Never { thread, call } => (thread, 2, call, None),
+            Symbol::Enter { thread, call }
+            | Symbol::Note { thread, call }
+            | Symbol::Noted { thread, call } => (thread, 3, call, None),
+            Symbol::Lost { thread, .. } => (thread, 4, ShapeId(0), None),
+            Symbol::Folded { .. } => (0, 5, ShapeId(0), None),
+        };
+        let shape: &Shape = self.sequence.shape(call);
+        let kept =
+            shape.keys.iter().zip(shape.values.iter()).filter(|(key, _)| !ADDRESSES.contains(&&***key));
+        let arguments = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let key = StrippedSymbol { thread, form, name: Arc::clone(&shape.name), arguments, result };
+        let fresh = u32::try_from(self.known.len()).expect("fewer than 2^32 symbols");
+        let known = *self.known.entry(key).or_insert(fresh);
+        self.of_symbol[symbol.0 as usize] = Some(known);
+        known
+    }
+}
+
+/// How each call refers to a record, in the order of `relations.events`; none where the record keeps its handle, or where
+/// nobody meets it.
+fn references(relations: &Relations, matters: impl Fn(u32) -> bool) -> Vec<Option<Reference>> {
+    let records = &relations.records;
+    // A record that only polls of no consequence meet is met by nobody.
+    let mut met = vec![false; records.len()];
+    for call in &relations.events {
+        met[call.does.record() as usize] |= match call.does {
+            EventUse::Records(_) => false,
+            EventUse::Meets(_) => !call.polls || matters(call.at),
+        };
+    }
+    let mut nth = vec![0_u32; records.len()];
+    let mut furthest = vec![0_u32; records.len()];
+    let mut made = MadeOn::default();
+    for call in &relations.events {
+        let record = call.does.record() as usize;
+        let KnownRecord { stream, kept, .. } = records[record];
+        match call.does {
+            EventUse::Records(_) if met[record] && !kept => {
+                nth[record] = *made.on(stream);
+                *made.on(stream) += 1;
+            }
+            EventUse::Records(_) => {}
+            EventUse::Meets(_) => furthest[record] = furthest[record].max(*made.on(stream) - nth[record]),
+        }
+    }
+    let mut made = MadeOn::default();
+    let reference = |call: &EventCall| {
+        let record = call.does.record();
+        let at = record as usize;
+        let KnownRecord { stream, kept, .. } = records[at];
+        if kept || !met[at] {
+            return None;
+        }
+        if let EventUse::Records(_) = call.does {
+            *made.on(stream) += 1;
+            return Some(Reference::Made);
+        }
+        if call.polls && !matters(call.at) {
+            return None;
+        }
+        let back = Reference::Back { stream, records: *made.on(stream) - nth[at] };
+        Some(if furthest[at] > FAR { Reference::Nth(record) } else { back })
+    };
+    relations.events.iter().map(reference).collect()
+}
+
+/// How many records were made on each stream.
+#[derive(Default)]
+struct MadeOn(Vec<u32>);
+
+impl MadeOn {
+    fn on(&mut self, stream: u32) -> &mut u32 {
+        let at = stream as usize;
+        if self.0.len() <= at {
+            self.0.resize(at + 1, 0);
+        }
+        &mut self.0[at]
+    }
+}
+
+/// Positions between accesses that are judged by their addresses: whatever orders these may matter there.
+fn spans(relations: &Relations) -> Vec<(u32, u32)> {
+    let mut spans: Vec<(u32, u32)> = relations.unordered.clone();
+    let judged = || relations.touches.iter().filter(|touch| !touch.ordered).map(|touch| touch.at);
+    if let (Some(first), Some(last)) = (judged().min(), judged().max()) {
+        spans.push((first, last));
+    }
+    spans.sort_unstable();
+    let mut joined: Vec<(u32, u32)> = Vec::new();
+    for (from, to) in spans {
+        match joined.last_mut() {
+            Some(last) if from <= last.1 => last.1 = last.1.max(to),
+            Some(_) | None => joined.push((from, to)),
+        }
+    }
+    joined
+}
+
+fn within(spans: &[(u32, u32)], at: u32) -> bool {
+    spans[..spans.partition_point(|span| span.0 <= at)].last().is_some_and(|span| at <= span.1)
+}
+
+impl CallNames {
+    pub(super) fn new(sequence: &Sequence, relations: Relations) -> Self {
+        let symbols = &sequence.symbols;
+        let classes: Vec<SymbolClass> =
+            sequence.dictionary().iter().map(|&symbol| class(sequence, symbol)).collect();
+        let spans = spans(&relations);
+        let matters = |at: u32| within(&spans, at);
+        let mut numbers: FxHashMap<(u32, Option<Reference>), u32> = FxHashMap::default();
+        let mut named = |what: u32, how: Option<Reference>| {
+            let fresh = u32::try_from(numbers.len() + 1).expect("fewer than 2^32 names");
+            *numbers.entry((what, how)).or_insert(fresh)
+        };
+        let mut plain = vec![NOTHING; classes.len()];
+        let mut of: Vec<u32> = Vec::with_capacity(symbols.len());
+        for (at, &symbol) in symbols.iter().enumerate() {
+            let at_symbol = symbol.0 as usize;
+            let nothing = match classes[at_symbol] {
+                SymbolClass::Nothing => true,
+                SymbolClass::Polls => !matters(u32::try_from(at).unwrap_or(u32::MAX)),
+                SymbolClass::Waits | SymbolClass::Touches | SymbolClass::Other => false,
+            };
+            if !nothing && plain[at_symbol] == NOTHING {
+                plain[at_symbol] = named(symbol.0, None);
+            }
+            of.push(if nothing { NOTHING } else { plain[at_symbol] });
+        }
+        let mut links: FxHashMap<u32, u32> = FxHashMap::default();
+        let mut link = |from: u32, to: u32| {
+            let last = links.entry(from).or_insert(to);
+            *last = (*last).max(to);
+        };
+        for &(earlier, later) in &relations.unordered {
+            link(earlier, later);
+        }
+        let mut stripped =
+            Stripped { sequence, of_symbol: vec![None; classes.len()], known: FxHashMap::default() };
+        for (call, reference) in relations.events.iter().zip(references(&relations, matters)) {
+            let at = call.at as usize;
+            let record = relations.record(call);
+            if let EventUse::Meets(_) = call.does
+                && (record.kept || reference.is_some())
+            {
+                link(record.at, call.at);
+            }
+            if record.kept {
+                continue;
+            }
+            of[at] = match reference {
+                Some(how) => named(stripped.of(symbols[at]), Some(how)),
+                None => NOTHING,
+            };
+        }
+        for touch in relations.touches.iter().filter(|touch| touch.ordered) {
+            let at = touch.at as usize;
+            of[at] = match classes[symbols[at].0 as usize] {
+                SymbolClass::Touches => NOTHING,
+                SymbolClass::Nothing | SymbolClass::Polls | SymbolClass::Waits | SymbolClass::Other => {
+                    named(stripped.of(symbols[at]), Some(Reference::Bytes { in_place: touch.in_place }))
+                }
+            };
+        }
+        let mut links: Vec<(u32, u32)> = links.into_iter().collect();
+        links.sort_unstable();
+        // Behind what nothing follows from a call may return as late as it likes.
+        let mut relations = relations;
+        relations.late.retain(|&(at, until)| {
+            let between = of.get(at as usize + 1..until as usize).unwrap_or_default();
+            of[at as usize] != NOTHING && between.iter().any(|name| *name != NOTHING)
+        });
+        relations.late.sort_unstable();
+        Self { of, links, relations }
+    }
+
+    /// What calls are in the run that is left when `gone` is taken out: positions from and to, in their order.
+    pub(super) fn roles(&self, sequence: &Sequence, gone: &[(u32, u32)]) -> CallRoles {
+        let mut of: FxHashMap<u32, CallRole> = FxHashMap::default();
+        let events = if gone.is_empty() { 0 } else { self.event_roles(gone, &mut of) };
+        for touch in self.relations.touches.iter().filter(|touch| touch.ordered && is_left(gone, touch.at)) {
+            of.insert(touch.at, CallRole::Ordered);
+        }
+        let numbered = sequence.numbered().enumerate().filter_map(|(at, (number, _))| {
+            let role = of.get(&u32::try_from(at).ok()?)?;
+            Some((u32::try_from(number).ok()?, *role))
+        });
+        CallRoles { of: numbered.collect(), events }
+    }
+
+    /// By position: which event a call records or meets. An event has the number that the process's own has, unless that
+    /// still stands for a record which an earlier iteration made. Returns how many numbers there are.
+    ///
+    /// A poll of which nothing follows says at least that the host got by, if the record before it is left.
+    fn event_roles(&self, gone: &[(u32, u32)], of: &mut FxHashMap<u32, CallRole>) -> u32 {
+        let relations = &self.relations;
+        let spans = spans(relations);
+        let matters = |at: u32| within(&spans, at);
+        // First which record each call meets, then which numbers are free.
+        let mut made: Vec<MadeRecord> = Vec::new();
+        // By stream, which of them are counted when a call refers to one so many back.
+        let mut counted: FxHashMap<u32, Vec<usize>> = FxHashMap::default();
+        let mut uses: Vec<(u32, usize)> = Vec::new();
+        let mut by_record: FxHashMap<u32, usize> = FxHashMap::default();
+        for (call, reference) in relations.events.iter().zip(references(relations, matters)) {
+            let record = call.does.record();
+            if relations.record(call).kept || !is_left(gone, call.at) {
+                continue;
+            }
+            if let EventUse::Records(_) = call.does {
+                by_record.insert(record, made.len());
+                let on = counted.entry(relations.record(call).stream).or_default();
+                on.extend(reference.is_some().then_some(made.len()));
+                made.push(MadeRecord { last: call.at, event: call.event, number: None });
+            }
+            let met = match reference {
+                Some(Reference::Back { stream, records }) => {
+                    let on = counted.get(&stream).map_or(&[][..], Vec::as_slice);
+                    on.len().checked_sub(records as usize).and_then(|at| on.get(at).copied())
+                }
+                Some(Reference::Nth(record)) => by_record.get(&record).copied(),
+                Some(Reference::Made | Reference::Bytes { .. }) | None => {
+                    let between = gone.partition_point(|range| range.0 <= relations.record(call).at);
+                    let whole = gone.get(between).is_none_or(|range| call.at < range.0);
+                    by_record.get(&record).copied().filter(|_| whole)
+                }
+            };
+            match met {
+                Some(met) => {
+                    let record = &mut made[met];
+                    (record.last, record.event) = (record.last.max(call.at), call.event);
+                    uses.push((call.at, met));
+                }
+                None => _ = of.insert(call.at, CallRole::Nothing),
+            }
+        }
+        let mut more = relations.named_events;
+        let mut free: Vec<u32> = Vec::new();
+        let mut busy: FxHashSet<u32> = FxHashSet::default();
+        let mut ends: BTreeSet<(u32, u32)> = BTreeSet::new();
+        for (at, met) in uses {
+            let MadeRecord { last, event, number } = &mut made[met];
+            let number = *number.get_or_insert_with(|| {
+                while let Some(&(_, number)) = ends.first().filter(|(end, _)| *end < at) {
+                    ends.pop_first();
+                    busy.remove(&number);
+                    free.extend((number > relations.named_events).then_some(number));
+                }
+                let number = if busy.contains(event) { free.pop() } else { Some(*event) };
+                let number = number.unwrap_or_else(|| {
+                    more += 1;
+                    more
+                });
+                busy.insert(number);
+                ends.insert((*last, number));
+                number
+            });
+            of.insert(at, CallRole::Event(number));
+        }
+        more
+    }
+}
+
+/// A record in the run that is left.
+struct MadeRecord {
+    /// Where it is met last.
+    last: u32,
+    /// The event that the last call names.
+    event: u32,
+    /// The number that it has in the run that is left.
+    number: Option<u32>,
+}
+
+fn is_left(gone: &[(u32, u32)], at: u32) -> bool {
+    let after = gone.partition_point(|range| range.0 <= at);
+    gone[..after].last().is_none_or(|range| range.1 <= at)
+}
