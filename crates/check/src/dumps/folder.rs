@@ -10,13 +10,13 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use thiserror::Error;
 
 use super::read::{Dump, DumpError, DumpVersion, read_dump};
+use crate::parallel::in_parallel;
 
 /// The largest file that is read. A ring of a million calls with their stacks is smaller.
 pub const MOST_BYTES: u64 = u32::MAX as u64;
@@ -337,7 +337,7 @@ pub fn read_folder(paths: &[PathBuf]) -> Result<DumpFolder, DumpFolderError> {
     }
     files.sort();
     files.dedup();
-    Ok(place(read_files(files)))
+    Ok(place(read_files(&files)))
 }
 
 /// Returns whether a path is a file that begins as a dump does and is one, or a folder that has such a file in it and no
@@ -397,25 +397,12 @@ fn list(path: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), DumpF
 }
 
 /// Reads files, by several threads where there is much to read.
-fn read_files(paths: Vec<PathBuf>) -> Vec<LookedAt> {
+fn read_files(paths: &[PathBuf]) -> Vec<LookedAt> {
     let bytes: u64 = paths.iter().map(|path| std::fs::metadata(path).map_or(0, |file| file.len())).sum();
-    let threads =
-        if bytes < WORTH_THREADS { 1 } else { std::thread::available_parallelism().map_or(1, usize::from) };
-    let next = AtomicUsize::new(0);
-    let read = Mutex::new(Vec::with_capacity(paths.len()));
-    let work = || {
-        while let Some(path) = paths.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let one = look_at(path);
-            read.lock().unwrap_or_else(PoisonError::into_inner).push(one);
-        }
+    let mut read: Vec<LookedAt> = match bytes < WORTH_THREADS {
+        true => paths.iter().map(|path| look_at(path)).collect(),
+        false => in_parallel(paths.len(), |at| look_at(&paths[at])),
     };
-    std::thread::scope(|scope| {
-        for _ in 1..threads.min(paths.len()) {
-            scope.spawn(work);
-        }
-        work();
-    });
-    let mut read = read.into_inner().unwrap_or_else(PoisonError::into_inner);
     read.sort_by(|one, other| one.path.cmp(&other.path));
     read
 }

@@ -106,6 +106,24 @@ pub fn fold(world: &World, sequences: &mut [Sequence]) -> Vec<Fold> {
     folds
 }
 
+/// Ranges of positions, from the one up to the other, in their order and none beside another.
+fn joined(mut ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
+    ranges.sort_unstable();
+    let mut all: Vec<(u32, u32)> = Vec::new();
+    for (from, to) in ranges {
+        match all.last_mut() {
+            Some(last) if from <= last.1 => last.1 = last.1.max(to),
+            Some(_) | None => all.push((from, to)),
+        }
+    }
+    all
+}
+
+/// Whether a position is in one of some ranges that are joined.
+fn within(ranges: &[(u32, u32)], at: u32) -> bool {
+    ranges[..ranges.partition_point(|range| range.0 <= at)].last().is_some_and(|range| at < range.1)
+}
+
 /// The numbers, in the recording, of the calls in ranges of positions.
 fn numbers(sequence: &Sequence, ranges: &[(u32, u32)]) -> Vec<Range<u64>> {
     let mut kept = 0;

@@ -11,7 +11,6 @@
 mod read;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rankcheck_recording::{Cut, Header, ProcessFile, ReadError, Shape, ShapeId};
 use rustc_hash::FxHashMap;
@@ -23,6 +22,7 @@ use super::fold::CallRoles;
 use super::gaps::Gaps;
 use super::jobs::ReadProcess;
 use super::world::{CommListener, World};
+use crate::parallel::in_parallel;
 
 /// How much of a recording is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,6 +140,20 @@ impl Symbol {
             | Self::Never { .. }
             | Self::Note { .. }
             | Self::Lost { .. } => 0,
+        }
+    }
+
+    /// The host thread that did it; of what was folded away there is none.
+    pub(super) fn thread(self) -> u32 {
+        match self {
+            Self::Call { thread, .. }
+            | Self::Enter { thread, .. }
+            | Self::Leave { thread, .. }
+            | Self::Never { thread, .. }
+            | Self::Note { thread, .. }
+            | Self::Noted { thread, .. }
+            | Self::Lost { thread, .. } => thread,
+            Self::Folded { .. } => 0,
         }
     }
 
@@ -301,25 +315,13 @@ impl Sequence {
 ///
 /// If a thread that reads panics.
 pub(super) fn read_processes(files: &[PathBuf], until: ReadUntil) -> Result<Vec<ReadProcess>, RunError> {
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let next = AtomicUsize::new(0);
-    let take = || {
-        let mut read = Vec::new();
-        while let Some(path) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-            read.extend(Sequence::read_ranks(path, until)?.into_iter().map(|rank| (path.clone(), rank)));
-        }
-        Ok::<_, ReadError>(read)
-    };
-    let mut read = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(take)).collect();
-        workers.into_iter().try_fold(Vec::new(), |mut all, worker| {
-            all.append(&mut worker.join().expect("a reader does not panic")?);
-            Ok::<_, ReadError>(all)
-        })
-    })?;
-    // Whoever read which file must not show.
-    read.sort_by(|(one, _), (other, _)| one.cmp(other));
-    Ok(read.into_iter().map(|(path, (sequence, local))| (path, sequence, local)).collect())
+    let ranks = in_parallel(files.len(), |at| Sequence::read_ranks(&files[at], until));
+    let mut read = Vec::new();
+    for (path, ranks) in files.iter().zip(ranks) {
+        read.extend(ranks?.into_iter().map(|(sequence, local)| (path.clone(), sequence, local)));
+    }
+    read.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+    Ok(read)
 }
 
 /// Reads all processes of a run. Sequences come in the order of the world's members.

@@ -6,12 +6,14 @@
 //! Not here: what is known of events and accesses ([`super::order`]).
 
 use std::collections::BTreeSet;
+use std::mem::Discriminant;
 use std::sync::Arc;
 
 use rankcheck_recording::{Argument, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::order::{EventCall, EventUse, KnownRecord, Relations};
+use super::{joined, within};
 use crate::runs::call::{CallKind, CopyReturns, FoldClass, Unjudged, failure, row};
 use crate::runs::sequence::{Sequence, Symbol, SymbolId};
 
@@ -77,9 +79,7 @@ enum Reference {
 enum SymbolClass {
     Nothing,
     Polls,
-    /// What it touches is over when it returns.
-    Waits,
-    /// It touches memory, and does nothing else.
+    /// It touches memory, and does nothing else: nobody waits for it.
     Touches,
     Other,
 }
@@ -107,7 +107,6 @@ fn class(sequence: &Sequence, symbol: Symbol) -> SymbolClass {
         | CallKind::EventDestroy => SymbolClass::Nothing,
         CallKind::Nothing if row(&call.name).folded == FoldClass::Local => SymbolClass::Nothing,
         kind if kind.polls() => SymbolClass::Polls,
-        CallKind::Copy(CopyReturns::WhenDone) => SymbolClass::Waits,
         CallKind::Copy(CopyReturns::AtOnce) => SymbolClass::Touches,
         _ => SymbolClass::Other,
     }
@@ -120,8 +119,8 @@ const ADDRESSES: [&str; 7] = ["event", "send", "recv", "address", "to", "from", 
 #[derive(PartialEq, Eq, Hash)]
 struct StrippedSymbol {
     thread: u32,
-    /// Whether it is a call, its end, one that did not return, or something else.
-    form: u8,
+    /// Whether it is a call, its end, or one that did not return.
+    form: Discriminant<Symbol>,
     name: Arc<str>,
     arguments: Vec<(Box<str>, Argument)>,
     result: Option<ShapeId>,
@@ -139,20 +138,22 @@ impl Stripped<'_> {
         if let Some(known) = self.of_symbol[symbol.0 as usize] {
             return known;
         }
-        let (thread, form, call, result) = match self.sequence.symbol(symbol) {
-            Symbol::Call { thread, call, result } => (thread, 0, call, result),
-            Symbol::Leave { thread, call, result } => (thread, 1, call, result),
-            Symbol::Never { thread, call } => (thread, 2, call, None),
-            Symbol::Enter { thread, call }
-            | Symbol::Note { thread, call }
-            | Symbol::Noted { thread, call } => (thread, 3, call, None),
-            Symbol::Lost { thread, .. } => (thread, 4, ShapeId(0), None),
-            Symbol::Folded { .. } => (0, 5, ShapeId(0), None),
+        let what = self.sequence.symbol(symbol);
+        let call = what.shape().expect("what records, meets or touches is a call");
+        let result = match what {
+            Symbol::Call { result, .. } | Symbol::Leave { result, .. } => result,
+            Symbol::Enter { .. }
+            | Symbol::Never { .. }
+            | Symbol::Note { .. }
+            | Symbol::Noted { .. }
+            | Symbol::Lost { .. }
+            | Symbol::Folded { .. } => None,
         };
         let shape: &Shape = self.sequence.shape(call);
         let kept =
             shape.keys.iter().zip(shape.values.iter()).filter(|(key, _)| !ADDRESSES.contains(&&***key));
         let arguments = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let (thread, form) = (what.thread(), std::mem::discriminant(&what));
         let key = StrippedSymbol { thread, form, name: Arc::clone(&shape.name), arguments, result };
         let fresh = u32::try_from(self.known.len()).expect("fewer than 2^32 symbols");
         let known = *self.known.entry(key).or_insert(fresh);
@@ -223,26 +224,13 @@ impl MadeOn {
     }
 }
 
-/// Positions between accesses that are judged by their addresses: whatever orders these may matter there.
+/// Positions from one access that is judged by its address to another: whatever orders these may matter there.
 fn spans(relations: &Relations) -> Vec<(u32, u32)> {
-    let mut spans: Vec<(u32, u32)> = relations.unordered.clone();
     let judged = || relations.touches.iter().filter(|touch| !touch.ordered).map(|touch| touch.at);
-    if let (Some(first), Some(last)) = (judged().min(), judged().max()) {
-        spans.push((first, last));
-    }
-    spans.sort_unstable();
-    let mut joined: Vec<(u32, u32)> = Vec::new();
-    for (from, to) in spans {
-        match joined.last_mut() {
-            Some(last) if from <= last.1 => last.1 = last.1.max(to),
-            Some(_) | None => joined.push((from, to)),
-        }
-    }
-    joined
-}
-
-fn within(spans: &[(u32, u32)], at: u32) -> bool {
-    spans[..spans.partition_point(|span| span.0 <= at)].last().is_some_and(|span| at <= span.1)
+    let outermost = judged().min().zip(judged().max());
+    joined(
+        relations.unordered.iter().copied().chain(outermost).map(|(first, last)| (first, last + 1)).collect(),
+    )
 }
 
 impl CallNames {
@@ -264,7 +252,7 @@ impl CallNames {
             let nothing = match classes[at_symbol] {
                 SymbolClass::Nothing => true,
                 SymbolClass::Polls => !matters(u32::try_from(at).unwrap_or(u32::MAX)),
-                SymbolClass::Waits | SymbolClass::Touches | SymbolClass::Other => false,
+                SymbolClass::Touches | SymbolClass::Other => false,
             };
             if !nothing && plain[at_symbol] == NOTHING {
                 plain[at_symbol] = named(symbol.0, None);
@@ -301,7 +289,7 @@ impl CallNames {
             let at = touch.at as usize;
             of[at] = match classes[symbols[at].0 as usize] {
                 SymbolClass::Touches => NOTHING,
-                SymbolClass::Nothing | SymbolClass::Polls | SymbolClass::Waits | SymbolClass::Other => {
+                SymbolClass::Nothing | SymbolClass::Polls | SymbolClass::Other => {
                     named(stripped.of(symbols[at]), Some(Reference::Bytes { in_place: touch.in_place }))
                 }
             };
@@ -322,7 +310,7 @@ impl CallNames {
     pub(super) fn roles(&self, sequence: &Sequence, gone: &[(u32, u32)]) -> CallRoles {
         let mut of: FxHashMap<u32, CallRole> = FxHashMap::default();
         let events = if gone.is_empty() { 0 } else { self.event_roles(gone, &mut of) };
-        for touch in self.relations.touches.iter().filter(|touch| touch.ordered && is_left(gone, touch.at)) {
+        for touch in self.relations.touches.iter().filter(|touch| touch.ordered && !within(gone, touch.at)) {
             of.insert(touch.at, CallRole::Ordered);
         }
         let numbered = sequence.numbered().enumerate().filter_map(|(at, (number, _))| {
@@ -348,7 +336,7 @@ impl CallNames {
         let mut by_record: FxHashMap<u32, usize> = FxHashMap::default();
         for (call, reference) in relations.events.iter().zip(references(relations, matters)) {
             let record = call.does.record();
-            if relations.record(call).kept || !is_left(gone, call.at) {
+            if relations.record(call).kept || within(gone, call.at) {
                 continue;
             }
             if let EventUse::Records(_) = call.does {
@@ -413,9 +401,4 @@ struct MadeRecord {
     event: u32,
     /// The number that it has in the run that is left.
     number: Option<u32>,
-}
-
-fn is_left(gone: &[(u32, u32)], at: u32) -> bool {
-    let after = gone.partition_point(|range| range.0 <= at);
-    gone[..after].last().is_none_or(|range| range.1 <= at)
 }

@@ -7,7 +7,7 @@
 //! followed that the model follows too; what is not seen to be ordered here keeps its addresses, and is left to the model.
 //! Not here: what repeats ([`super::walk`]), and what races are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rankcheck_model::Counting;
@@ -383,43 +383,30 @@ pub(super) fn relations(world: &World, member: &RankProcess, sequence: &Sequence
     late.sort_unstable();
     let mut late = late.into_iter().peekable();
     // Calls that returned later, by when.
-    let mut waiting: BTreeMap<(u32, u32), ()> = BTreeMap::new();
+    let mut waiting: BTreeSet<(u32, u32)> = BTreeSet::new();
     let step = |order: &mut OrderWalk, at: u32, symbol: SymbolId| {
         let does = &of_symbol[symbol.0 as usize];
         if !matches!(does, OrderEffect::Nothing) {
-            order.call(at, thread(sequence.symbol(symbol)), does);
+            order.call(at, sequence.symbol(symbol).thread(), does);
         }
     };
     for (at, &symbol) in sequence.symbols.iter().enumerate() {
         let at = u32::try_from(at).expect("a sequence has fewer than 2^32 symbols");
-        while let Some((&(until, entered), ())) = waiting.first_key_value()
+        while let Some(&(until, entered)) = waiting.first()
             && until <= at
         {
             waiting.pop_first();
             step(&mut order, entered, sequence.symbols[entered as usize]);
         }
         match late.next_if(|(entered, _)| *entered == at) {
-            Some((entered, until)) => _ = waiting.insert((until, entered), ()),
+            Some((entered, until)) => _ = waiting.insert((until, entered)),
             None => step(&mut order, at, symbol),
         }
     }
-    for ((_, entered), ()) in std::mem::take(&mut waiting) {
+    for (_, entered) in waiting {
         step(&mut order, entered, sequence.symbols[entered as usize]);
     }
     order.done()
-}
-
-fn thread(symbol: Symbol) -> u32 {
-    match symbol {
-        Symbol::Call { thread, .. }
-        | Symbol::Enter { thread, .. }
-        | Symbol::Leave { thread, .. }
-        | Symbol::Never { thread, .. }
-        | Symbol::Note { thread, .. }
-        | Symbol::Noted { thread, .. }
-        | Symbol::Lost { thread, .. } => thread,
-        Symbol::Folded { .. } => 0,
-    }
 }
 
 impl OrderWalk {

@@ -9,6 +9,7 @@ use rankcheck_model::Rank;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::count::{CountWalk, Resolved, UseKey};
+use super::joined;
 use super::names::{CallNames, NOTHING};
 use crate::joined_sets::JoinedSets;
 use crate::runs::sequence::Sequence;
@@ -67,19 +68,6 @@ pub(super) fn walk(world: &World, sequences: &[Sequence], names: &[CallNames]) -
         }
     }
     walked
-}
-
-/// Ranges in their order, none beside another.
-fn joined(mut ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
-    ranges.sort_unstable();
-    let mut all: Vec<(u32, u32)> = Vec::new();
-    for (from, to) in ranges {
-        match all.last_mut() {
-            Some(last) if from <= last.1 => last.1 = last.1.max(to),
-            Some(_) | None => all.push((from, to)),
-        }
-    }
-    all
 }
 
 /// Processes that share a communicator go together, and so does who goes together with one of them.

@@ -32,9 +32,8 @@ pub(super) fn sequence(
     let (header, mut shapes) = process.into_parts();
     reading.sort_in(&mut shapes);
     let left_out = reading.leave_out();
-    let Reading { mut symbols, dictionary, numbers, ended, late_returns, .. } = reading;
+    let Reading { mut symbols, dictionary, numbers, ended, late_returns: late, .. } = reading;
     symbols.shrink_to_fit();
-    let late = late_returns;
     let roles = CallRoles::default();
     Ok((Sequence { header, symbols, cuts, ended, left_out, dictionary, numbers, shapes, late, roles }, local))
 }
@@ -374,33 +373,26 @@ impl Reading {
         if !self.symbols.contains(&LEFT_OUT) {
             return Vec::new();
         }
+        // Positions move with what is taken out before them.
+        if !self.late_returns.is_empty() {
+            let gone = (0_u32..).zip(&self.symbols).filter(|(_, symbol)| **symbol == LEFT_OUT);
+            let gone: Vec<u32> = gone.map(|(at, _)| at).collect();
+            let before = |at: u32| u32::try_from(gone.partition_point(|other| *other < at)).expect("32 bits");
+            for (at, until) in &mut self.late_returns {
+                (*at, *until) = (*at - before(*at), *until - before(*until));
+            }
+        }
         let mut left_out = Vec::new();
         let mut kept = 0_u64;
         let dictionary = &self.dictionary;
-        // Positions move with what is taken out before them.
-        let mut positions: Vec<u32> = self.late_returns.iter().flat_map(|&(at, until)| [at, until]).collect();
-        positions.sort_unstable();
-        let mut moved: FxHashMap<u32, u32> = FxHashMap::default();
-        let mut next = 0;
-        let (mut at, mut to) = (0_u32, 0_u32);
         self.symbols.retain(|&symbol| {
-            while positions.get(next) == Some(&at) {
-                moved.insert(at, to);
-                next += 1;
-            }
-            at += 1;
             if symbol == LEFT_OUT {
                 left_out.push(u32::try_from(kept).unwrap_or(u32::MAX));
                 return false;
             }
-            to += 1;
             kept += dictionary[symbol.0 as usize].calls();
             true
         });
-        let moved = |at: u32| moved.get(&at).copied().unwrap_or(to);
-        for (at, until) in &mut self.late_returns {
-            (*at, *until) = (moved(*at), moved(*until));
-        }
         self.late_returns.retain(|(at, until)| at + 1 < *until);
         left_out
     }
