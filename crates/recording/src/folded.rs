@@ -10,7 +10,7 @@
 mod events;
 mod repeats;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
@@ -19,10 +19,9 @@ use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 
 use self::events::{PutTogether, TakeApart, Varints, WrittenThreads};
-use crate::layout::{
-    EXTENT_BYTES, EXTENT_HEADER_BYTES, Extent, FOLDED_VERSION, HEADER_BYTES, MAGIC, VERSION,
-};
-use crate::read::ReadError;
+use crate::layout::{EXTENT_BYTES, EXTENT_HEADER_BYTES, Extent, FOLDED_VERSION, HEADER_BYTES, VERSION};
+use crate::read::{ReadError, header};
+use crate::whole_file;
 use crate::write::varint;
 
 /// How many columns there are.
@@ -70,13 +69,7 @@ pub struct FoldedFile {
 ///
 /// If it cannot be read, is damaged, or was not packed, or if the other cannot be written; a file at `to` is then unchanged.
 pub fn fold(from: &Path, to: &Path) -> Result<FoldedFile, ReadError> {
-    let bytes = read(from)?;
-    let folded = match version(from, &bytes)? {
-        FOLDED_VERSION => bytes.clone(),
-        _ => folded(from, &bytes)?,
-    };
-    replace(to, &folded)?;
-    Ok(FoldedFile { before: bytes.len() as u64, after: folded.len() as u64 })
+    rewritten(from, to, VERSION, folded)
 }
 
 /// Writes the file that was folded into the one at `from` to a file at `to`, which may be the same. One that is not folded is copied.
@@ -85,45 +78,26 @@ pub fn fold(from: &Path, to: &Path) -> Result<FoldedFile, ReadError> {
 ///
 /// If it cannot be read or is damaged, or if the other cannot be written; a file at `to` is then unchanged.
 pub fn unfold(from: &Path, to: &Path) -> Result<FoldedFile, ReadError> {
-    let bytes = read(from)?;
+    rewritten(from, to, FOLDED_VERSION, unfolded)
+}
+
+/// A file of this version becomes what `of` gives, and any other stays what it is.
+fn rewritten(
+    from: &Path,
+    to: &Path,
+    version: u32,
+    of: impl FnOnce(&Path, &[u8]) -> Result<Vec<u8>, ReadError>,
+) -> Result<FoldedFile, ReadError> {
+    let mut bytes = fs::read(from).map_err(|source| ReadError::Io { path: from.to_owned(), source })?;
     let before = bytes.len() as u64;
-    let unfolded = match version(from, &bytes)? {
-        FOLDED_VERSION => unfolded(from, &bytes)?,
-        _ => bytes,
-    };
-    replace(to, &unfolded)?;
-    Ok(FoldedFile { before, after: unfolded.len() as u64 })
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, ReadError> {
-    fs::read(path).map_err(|source| ReadError::Io { path: path.to_owned(), source })
-}
-
-/// A file is whole or not there.
-fn replace(path: &Path, bytes: &[u8]) -> Result<(), ReadError> {
-    let beside = path.with_extension("folding");
-    let write = || {
-        let mut file = File::create(&beside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&beside, path)
-    };
-    write().map_err(|source| {
-        // It may not even have been made.
-        let _ = fs::remove_file(&beside);
-        ReadError::Io { path: path.to_owned(), source }
-    })
-}
-
-/// The version that a file says it has.
-fn version(path: &Path, bytes: &[u8]) -> Result<u32, ReadError> {
-    match bytes.get(8..12).and_then(<[u8]>::first_chunk) {
-        Some(version) if bytes[..8] == MAGIC => match u32::from_le_bytes(*version) {
-            known @ (VERSION | FOLDED_VERSION) => Ok(known),
-            found => Err(ReadError::Version { path: path.to_owned(), found }),
-        },
-        Some(_) | None => Err(ReadError::NotARecording { path: path.to_owned() }),
+    let other = header(from, &bytes)?.1 == version;
+    if other {
+        bytes = of(from, &bytes)?;
     }
+    if other || from != to {
+        whole_file::write(to, |file| file.write_all(&bytes))?;
+    }
+    Ok(FoldedFile { before, after: bytes.len() as u64 })
 }
 
 /// The bytes of a packed file, folded.
@@ -181,22 +155,18 @@ impl Columns {
         let lengths = [&self.calls, &self.times, &self.took, &self.addresses].map(Vec::len);
         let mut parts = TakeApart::new(events, self);
         let known = sealed.then(|| threads.events(extent.thread, u64::MAX, &mut parts, TakeApart::is_over));
-        varint(&mut self.extents, extent.thread.into());
-        match known.flatten() {
-            Some(count) => {
-                varint(&mut self.extents, KNOWN);
-                varint(&mut self.extents, count);
-                varint(&mut self.extents, extent.time.wrapping_sub(before));
-            }
+        let (how, count) = match known.flatten() {
+            Some(count) => (KNOWN, count),
             None => {
                 threads.keep(extent.thread);
                 let columns = [&mut self.calls, &mut self.times, &mut self.took, &mut self.addresses];
                 columns.into_iter().zip(lengths).for_each(|(column, length)| column.truncate(length));
-                varint(&mut self.extents, KEPT);
-                varint(&mut self.extents, whole.len() as u64);
-                varint(&mut self.extents, extent.time.wrapping_sub(before));
                 self.kept.extend(whole);
+                (KEPT, whole.len() as u64)
             }
+        };
+        for number in [extent.thread.into(), how, count, extent.time.wrapping_sub(before)] {
+            varint(&mut self.extents, number);
         }
     }
 }

@@ -21,6 +21,7 @@ pub mod layout;
 pub mod pack;
 pub mod read;
 pub mod value;
+mod whole_file;
 pub mod write;
 
 pub use extent_stream::ExtentStream;

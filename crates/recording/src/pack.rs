@@ -5,14 +5,14 @@
 //! Not here: compression. Packed files are read as others are.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write as _};
-use std::os::unix::fs::FileExt as _;
+use std::fs;
+use std::io::{self, Write};
 use std::path::Path;
 
 use crate::layout::{END, EXTENT_HEADER_BYTES, Extent, HEADER_BYTES, encode_header};
 use crate::read::pieces::{Piece, piece_bytes};
-use crate::read::{CallEvent, ProcessFile, ReadError};
+use crate::read::{CallEvent, FileBytes, ProcessFile, ReadError};
+use crate::whole_file;
 
 /// What a file holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -49,7 +49,6 @@ pub fn pack(path: &Path, alive: Option<u64>) -> Result<Packed, ReadError> {
         packed.bytes = fs::metadata(path).map_err(io)?.len();
         return Ok(packed);
     }
-    let (from, to) = (File::open(path).map_err(io)?, path.with_extension("packing"));
     let events = process.event_bytes() as u64;
     let mut pieces = process.pieces(piece_bytes(events))?;
     pieces.sort_by_key(|piece| piece.time);
@@ -57,12 +56,8 @@ pub fn pack(path: &Path, alive: Option<u64>) -> Result<Packed, ReadError> {
     process.header.alive = alive;
     process.header.bytes = Some(HEADER_BYTES as u64 + bytes);
     let header = encode_header(&process.header);
-    let written = write(&pieces, header, &from, &to).and_then(|bytes| fs::rename(&to, path).map(|()| bytes));
-    packed.bytes = written.map_err(|source| {
-        // It may not even have been made.
-        let _ = fs::remove_file(&to);
-        io(source)
-    })?;
+    whole_file::write(path, |to| write(&pieces, header, &process.file, to))?;
+    packed.bytes = HEADER_BYTES as u64 + bytes;
     Ok(packed)
 }
 
@@ -73,15 +68,13 @@ fn written_bytes(piece: &Piece) -> u64 {
 }
 
 /// With another header, if there is one.
-fn write(pieces: &[Piece], header: Option<Vec<u8>>, from: &File, to: &Path) -> io::Result<u64> {
-    let mut writer = BufWriter::new(File::create(to)?);
+fn write(pieces: &[Piece], header: Option<Vec<u8>>, from: &FileBytes, to: &mut impl Write) -> io::Result<()> {
     let old = || {
         let mut bytes = vec![0; HEADER_BYTES];
         from.read_exact_at(&mut bytes, 0).map(|()| bytes)
     };
     let mut bytes = header.map_or_else(old, Ok)?;
-    writer.write_all(&bytes)?;
-    let mut length = bytes.len() as u64;
+    to.write_all(&bytes)?;
     let mut sequences: BTreeMap<u32, u32> = BTreeMap::new();
     for piece in pieces {
         bytes.resize(piece.length, 0);
@@ -103,10 +96,8 @@ fn write(pieces: &[Piece], header: Option<Vec<u8>>, from: &File, to: &Path) -> i
             time: piece.time,
         };
         *sequence += 1;
-        writer.write_all(&extent.encode())?;
-        writer.write_all(&bytes)?;
-        length += u64::from(extent.length);
+        to.write_all(&extent.encode())?;
+        to.write_all(&bytes)?;
     }
-    writer.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-    Ok(length)
+    Ok(())
 }

@@ -11,7 +11,7 @@ mod thread;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -144,7 +144,7 @@ pub struct ProcessFile {
     /// What it says of itself.
     pub header: Header,
     dictionary: Dictionary,
-    file: FileBytes,
+    pub(crate) file: FileBytes,
     /// The headers of all extents and where they begin, in the order of the file.
     pub(crate) extents: Vec<(u64, Extent)>,
     threads: Vec<ThreadReader>,
@@ -170,7 +170,7 @@ impl ProcessFile {
         let io = |source| ReadError::Io { path: path.to_owned(), source };
         let file = File::open(path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
-        let (header, version) = read_header(path, &file, length)?;
+        let (header, version) = read_header(path)?;
         let (file, length) = match version {
             FOLDED_VERSION => {
                 let bytes = crate::folded::unfolded(path, &fs::read(path).map_err(io)?)?;
@@ -466,7 +466,7 @@ impl ProcessFile {
 }
 
 /// The bytes of a file, as they were recorded.
-enum FileBytes {
+pub(crate) enum FileBytes {
     File(File),
     /// In memory: the file was folded.
     Unfolded(Vec<u8>),
@@ -485,7 +485,7 @@ impl FileBytes {
         }
     }
 
-    fn read_exact_at(&self, to: &mut [u8], at: u64) -> io::Result<()> {
+    pub(crate) fn read_exact_at(&self, to: &mut [u8], at: u64) -> io::Result<()> {
         match self {
             Self::File(file) => file.read_exact_at(to, at),
             Self::Unfolded(_) if self.read_at(to, at)? < to.len() => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -494,9 +494,20 @@ impl FileBytes {
     }
 }
 
-fn read_header(path: &Path, file: &File, length: u64) -> Result<(Header, u32), ReadError> {
-    let mut bytes = vec![0; HEADER_BYTES.min(usize::try_from(length).unwrap_or(HEADER_BYTES))];
-    file.read_exact_at(&mut bytes, 0).map_err(|source| ReadError::Io { path: path.to_owned(), source })?;
+/// What a file says of its process, and its version. Of the file not much more is read.
+///
+/// # Errors
+///
+/// If it cannot be read, is no recording, has another version, or its header is damaged.
+pub fn read_header(path: &Path) -> Result<(Header, u32), ReadError> {
+    let io = |source| ReadError::Io { path: path.to_owned(), source };
+    let mut bytes = Vec::with_capacity(HEADER_BYTES);
+    File::open(path).map_err(io)?.take(HEADER_BYTES as u64).read_to_end(&mut bytes).map_err(io)?;
+    header(path, &bytes)
+}
+
+/// As [`read_header`], from the first bytes of the file at this path.
+pub(crate) fn header(path: &Path, bytes: &[u8]) -> Result<(Header, u32), ReadError> {
     if bytes.len() < 16 || bytes[..8] != MAGIC {
         return Err(ReadError::NotARecording { path: path.to_owned() });
     }

@@ -3,14 +3,14 @@
 //! Not here: how a file is folded ([`rankcheck_recording::folded`]), and which iterations are judged once ([`crate::runs::fold`]).
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use rankcheck_recording::folded::{self, FoldedFile};
+use rankcheck_recording::read::read_header;
 use rankcheck_recording::{ReadError, pack};
 
 use super::output;
-use super::record::{is_written, recorded_files};
+use super::record::{recorded_files, written_by};
 use crate::parallel::in_parallel;
 
 #[derive(Debug, clap::Args)]
@@ -26,11 +26,14 @@ impl FoldArguments {
     /// Makes each file small. `check` takes it as it took the other, and `unfold` gives that back.
     pub(super) fn fold(&self) -> u8 {
         self.each("folded", |from, to| {
+            if read_header(from)?.0.bytes.is_some() {
+                return folded::fold(from, to);
+            }
+            // It was recorded by a command that was killed before it packed.
             if from != to {
                 fs::copy(from, to).map_err(|source| ReadError::Io { path: to.to_owned(), source })?;
             }
-            // What was not packed was recorded by a command that was killed.
-            pack_if_open(to)?;
+            pack(to, None)?;
             folded::fold(to, to)
         })
     }
@@ -52,7 +55,7 @@ impl FoldArguments {
         }
         let results = in_parallel(files.len(), |at| {
             let from = &files[at];
-            if is_written(from) {
+            if written_by(from).is_some() {
                 return Err(format!("{}: its process still runs; it stays as it is", from.display()));
             }
             of(from, &out.join(from.file_name().unwrap_or_default())).map_err(|error| error.to_string())
@@ -73,24 +76,4 @@ impl FoldArguments {
         output::line(format_args!("{done} {made} files: {before} bytes became {after} in {}", out.display()));
         if made == files.len() { 0 } else { 2 }
     }
-}
-
-fn pack_if_open(path: &Path) -> Result<(), ReadError> {
-    let process = rankcheck_recording::ProcessFile::open(path)?;
-    if process.header.bytes.is_none() {
-        pack(path, None)?;
-    }
-    Ok(())
-}
-
-/// Folds the files of a recording where they lie. What cannot be folded stays as it is. Gives how many bytes all have then.
-pub(super) fn fold_all(folder: &Path) -> io::Result<u64> {
-    let files = recorded_files(folder)?;
-    let bytes = in_parallel(files.len(), |at| {
-        // A file that its process still writes, and one that is damaged, are told when they are packed and read.
-        let folded = if is_written(&files[at]) { None } else { folded::fold(&files[at], &files[at]).ok() };
-        let length = || fs::metadata(&files[at]).map_or(0, |file| file.len());
-        folded.map_or_else(length, |file| file.after)
-    });
-    Ok(bytes.into_iter().sum())
 }

@@ -16,10 +16,12 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rankcheck_real::ffi::process;
-use rankcheck_recording::read::ProcessFile;
+use rankcheck_recording::read::read_header;
+use rankcheck_recording::{Header, Packed, folded};
 use thiserror::Error;
 
 use super::output;
+use crate::parallel::in_parallel;
 
 /// The name of the recorder's file.
 const LIBRARY: &str = "librankcheck_record.so";
@@ -166,10 +168,7 @@ fn record(out: Option<PathBuf>, folds: bool, command: &[OsString]) -> Result<Rec
     });
     // What cannot be removed is no recording, and nobody reads it.
     let _ = fs::remove_dir_all(&python);
-    let mut recorded = pack_all(&folder, &alive).map_err(in_folder)?;
-    if folds {
-        recorded.bytes = super::fold::fold_all(&folder).map_err(in_folder)?;
-    }
+    let mut recorded = pack_all(&folder, &alive, folds).map_err(in_folder)?;
     recorded.code = code(status?);
     Ok(recorded)
 }
@@ -209,10 +208,10 @@ fn watch(folder: &Path, ended: &Receiver<()>) -> BTreeMap<PathBuf, u64> {
         for path in recorded_files(folder).unwrap_or_default() {
             if !known.contains_key(&path) {
                 // It may have been made just now, without what it says of its process.
-                let Ok(process) = ProcessFile::open(&path) else { continue };
-                let pid = local(&process);
+                let Ok((header, _)) = read_header(&path) else { continue };
+                let pid = local(&header);
                 // It lived then, however soon it was gone.
-                alive.extend(pid.map(|_| (path.clone(), process.header.began)));
+                alive.extend(pid.map(|_| (path.clone(), header.began)));
                 known.insert(path.clone(), pid);
             }
             if known[&path].is_some_and(runs) {
@@ -269,8 +268,8 @@ fn write_python(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Packs every file of the folder.
-fn pack_all(folder: &Path, alive: &BTreeMap<PathBuf, u64>) -> io::Result<RecordingSummary> {
+/// Packs every file of the folder, and folds it if that is wanted.
+fn pack_all(folder: &Path, alive: &BTreeMap<PathBuf, u64>, folds: bool) -> io::Result<RecordingSummary> {
     let mut recorded = RecordingSummary {
         folder: folder.to_owned(),
         code: 0,
@@ -280,34 +279,44 @@ fn pack_all(folder: &Path, alive: &BTreeMap<PathBuf, u64>) -> io::Result<Recordi
         bytes: 0,
         left: Vec::new(),
     };
-    for path in recorded_files(folder)? {
-        recorded.processes += 1;
-        let pid = ProcessFile::open(&path).ok().and_then(|process| local(&process));
-        if let Some(pid) = pid.filter(|pid| runs(*pid)) {
-            recorded.left.push(format!("{} is still written by process {pid}", path.display()));
-            continue;
-        }
-        match rankcheck_recording::pack(&path, alive.get(&path).copied()) {
+    let files = recorded_files(folder)?;
+    recorded.processes = files.len() as u64;
+    for packed in in_parallel(files.len(), |at| packed(&files[at], alive.get(&files[at]).copied(), folds)) {
+        match packed {
             Ok(packed) => {
                 recorded.calls += packed.calls;
                 recorded.lost += packed.lost;
                 recorded.bytes += packed.bytes;
             }
-            Err(error) => recorded.left.push(error.to_string()),
+            Err(left) => recorded.left.push(left),
         }
     }
     Ok(recorded)
 }
 
-/// The number of a process, if it is of this machine.
-fn local(process: &ProcessFile) -> Option<u32> {
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    (process.header.host == host.trim()).then_some(process.header.pid)
+/// Packs a file, and folds it if that is wanted. What was left as it is says why.
+fn packed(path: &Path, alive: Option<u64>, folds: bool) -> Result<Packed, String> {
+    if let Some(pid) = written_by(path) {
+        return Err(format!("{} is still written by process {pid}", path.display()));
+    }
+    let mut packed = rankcheck_recording::pack(path, alive).map_err(|error| error.to_string())?;
+    // A file whose end was cut off stays as it is, and is read up to there.
+    if folds && let Ok(file) = folded::fold(path, path) {
+        packed.bytes = file.after;
+    }
+    Ok(packed)
 }
 
-/// Whether a process of this machine still writes the file.
-pub(super) fn is_written(path: &Path) -> bool {
-    ProcessFile::open(path).ok().and_then(|process| local(&process)).is_some_and(runs)
+/// The number of a process, if it is of this machine.
+fn local(header: &Header) -> Option<u32> {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    (header.host == host.trim()).then_some(header.pid)
+}
+
+/// The process of this machine that still writes a file.
+pub(super) fn written_by(path: &Path) -> Option<u32> {
+    let (header, _) = read_header(path).ok()?;
+    local(&header).filter(|pid| runs(*pid))
 }
 
 /// Whether a process has not ended.
