@@ -118,19 +118,15 @@ impl EditableFile {
                 self.events.insert(leave + 2, returns);
             }
             Edit::SwapWithNext => {
-                let thread = |at: usize| match self.events[at].event {
-                    CallEvent::Enter { thread, .. }
-                    | CallEvent::Return { thread, .. }
-                    | CallEvent::Lost { thread, .. } => thread,
-                };
+                let thread = |at: usize| self.events[at].event.thread();
                 let of = thread(enter);
                 let next = self.calls[nth + 1..].iter().find(|(next, _)| thread(*next) == of);
                 let Some(&(next_enter, next_leave)) = next.filter(|(next, _)| *next > leave) else {
                     return false;
                 };
-                let between = &self.events[leave + 1..next_enter];
-                if between.iter().any(|other| matches!(other.event, CallEvent::Enter { thread, .. } | CallEvent::Return { thread, .. } if thread == of))
-                {
+                if (leave + 1..next_enter).any(|between| {
+                    thread(between) == of && !matches!(self.events[between].event, CallEvent::Lost { .. })
+                }) {
                     return false;
                 }
                 for (one, other) in [(enter, next_enter), (leave, next_leave)] {
@@ -167,9 +163,7 @@ impl EditableFile {
         let mut before: Option<(u64, u32)> = None;
         let mut moved: Vec<(u64, u64)> = Vec::with_capacity(self.events.len());
         for ThreadEvent { time, event } in &mut self.events {
-            let (CallEvent::Enter { thread, .. }
-            | CallEvent::Return { thread, .. }
-            | CallEvent::Lost { thread, .. }) = *event;
+            let thread = event.thread();
             let rounded = *time / step * step;
             let now = match before {
                 Some((before, of)) if rounded <= before => before + u64::from(of != thread),
@@ -207,9 +201,7 @@ impl EditableFile {
         let of_shape = with_varying(of_shape, &returned);
         let mut threads: BTreeMap<u32, EventWriter<ExtentStream<Vec<u8>>>> = BTreeMap::new();
         for ThreadEvent { time, event } in &self.events {
-            let (CallEvent::Enter { thread, .. }
-            | CallEvent::Return { thread, .. }
-            | CallEvent::Lost { thread, .. }) = *event;
+            let thread = event.thread();
             let writer = threads
                 .entry(thread)
                 .or_insert_with(|| EventWriter::new(ExtentStream::new(Vec::new()), thread, 0));

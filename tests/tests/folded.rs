@@ -378,6 +378,7 @@ fn recorded_loops_with_one_call_changed_are_judged_alike() {
     let changes = wanted("RANKCHECK_RUNS").unwrap_or(2);
     let mut draws = Draws(wanted("RANKCHECK_SEED").unwrap_or(3));
     let (mut judged, mut other, mut folded) = (0, 0, 0);
+    let mut differ = Vec::new();
     for folder in recorded_loops() {
         let paths = files(&folder).expect("the recording is there");
         let originals: Vec<EditableFile> =
@@ -424,14 +425,12 @@ fn recorded_loops_with_one_call_changed_are_judged_alike() {
                     std::fs::rename(&directory.0, PathBuf::from(kept_in).join(name))
                         .expect("the folder is there");
                 }
-                println!("DIFFERS {what}\n  folded {judged_folded:?}\n  whole  {whole:?}");
+                differ.push(format!("{what}\n  folded {judged_folded:?}\n  whole  {whole:?}"));
             }
             other += usize::from(judged_folded != plain);
             judged += 1;
-            if std::env::var_os("RANKCHECK_RUNS").is_none() {
-                assert_eq!(judged_folded, whole, "{what}");
-            }
         }
     }
     println!("{judged} changed runs, {folded} folded, {other} judged otherwise than the run itself");
+    assert!(differ.is_empty(), "{} differ:\n{}", differ.len(), differ.join("\n"));
 }

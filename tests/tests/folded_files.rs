@@ -8,21 +8,10 @@ use std::process::Command;
 
 use rankcheck_tests::repository::enter;
 
-use crate::built::{command, folder};
+use crate::built::{folder, ran};
 
 /// A recorded run of this repository, as it was recorded.
 const RUN: &str = "tests/recordings/runs/two_groups-4/clean";
-
-/// Its exit code, and what it says.
-fn ran(arguments: &[&str]) -> (i32, String) {
-    let output =
-        Command::new(command()).args(arguments).env("NO_COLOR", "1").output().expect("the command starts");
-    let text = [output.stdout, output.stderr].concat();
-    (
-        output.status.code().expect("it is not killed"),
-        String::from_utf8(text).expect("the command writes UTF-8"),
-    )
-}
 
 fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let entries =
@@ -40,21 +29,21 @@ fn what_was_folded_is_judged_alike_and_comes_back() {
     let at = folder("folded-files");
     let (small, back) = (at.join("small"), at.join("back"));
     let name = |path: &Path| path.to_str().expect("a short name").to_owned();
-    let (code, said) = ran(&["fold", &name(&run), "--out", &name(&small)]);
-    assert_eq!(code, 0, "{said}");
+    let (code, said) = ran(enter(), &["fold", &name(&run), "--out", &name(&small)]);
+    assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("folded 4 files"), "{said}");
     let length = |folder: &Path| contents(folder).iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
     assert!(length(&small) < length(&run), "{} and {}", length(&small), length(&run));
     let judged = |folder: &Path| {
-        let (code, text) = ran(&["check", &name(folder)]);
+        let (code, text) = ran(enter(), &["check", &name(folder)]);
         (code, text.replace(&name(folder), ""))
     };
     assert_eq!(judged(&small), judged(&run));
     // What is folded already stays as it is.
     let once = contents(&small);
-    assert_eq!(ran(&["fold", &name(&small)]).0, 0);
+    assert_eq!(ran(enter(), &["fold", &name(&small)]).0, Some(0));
     assert_eq!(contents(&small), once);
-    assert_eq!(ran(&["unfold", &name(&small), "--out", &name(&back)]).0, 0);
+    assert_eq!(ran(enter(), &["unfold", &name(&small), "--out", &name(&back)]).0, Some(0));
     let recorded: Vec<_> = contents(&run)
         .into_iter()
         .filter(|(path, _)| path.extension().is_some_and(|end| end == "rankrec"))
@@ -72,12 +61,12 @@ fn what_cannot_be_folded_stays_and_is_named() {
     let cut = &bytes[..bytes.len() - 100];
     fs::write(at.join(path), cut).expect("it can be written");
     let name = at.to_str().expect("a short name");
-    let (code, said) = ran(&["fold", name]);
-    assert_eq!(code, 2, "{said}");
+    let (code, said) = ran(enter(), &["fold", name]);
+    assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("no whole extent begins here") && said.contains("folded 0 files"), "{said}");
     assert_eq!(fs::read(at.join(path)).expect("it is there"), cut);
-    let (code, said) = ran(&["fold", enter().join("docs").to_str().expect("a short name")]);
-    assert_eq!(code, 2, "{said}");
+    let (code, said) = ran(enter(), &["fold", enter().join("docs").to_str().expect("a short name")]);
+    assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("holds no recording"), "{said}");
 }
 
@@ -90,7 +79,7 @@ fn python_reads_the_same_of_both() {
     let small = folder("folded-python").join("small");
     let run = enter().join(RUN);
     let (from, to) = (run.to_str().expect("a short name"), small.to_str().expect("a short name"));
-    assert_eq!(ran(&["fold", from, "--out", to]).0, 0);
+    assert_eq!(ran(enter(), &["fold", from, "--out", to]).0, Some(0));
     let script = "import sys; from rankcheck_record import read\n\
                   one, other = ([list(process.events()) for process in read(folder)] for folder in sys.argv[1:])\n\
                   assert len(one) == 4 and all(one) and one == other";

@@ -117,6 +117,15 @@ pub enum CallEvent {
     },
 }
 
+impl CallEvent {
+    /// The number of the host thread in its process.
+    #[must_use]
+    pub fn thread(&self) -> u32 {
+        let (Self::Enter { thread, .. } | Self::Return { thread, .. } | Self::Lost { thread, .. }) = *self;
+        thread
+    }
+}
+
 /// A call that was over before anything else happened in its process, and returned nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlainCall {
