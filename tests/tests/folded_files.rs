@@ -68,6 +68,10 @@ fn what_cannot_be_folded_stays_and_is_named() {
     let (code, said) = ran(enter(), &["fold", enter().join("docs").to_str().expect("a short name")]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("holds no recording"), "{said}");
+    let missing = at.join("missing");
+    let (code, said) = ran(enter(), &["fold", missing.to_str().expect("a short name")]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("cannot use") && !missing.exists(), "{said}");
 }
 
 #[test]

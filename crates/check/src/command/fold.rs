@@ -3,6 +3,7 @@
 //! Not here: how a file is folded ([`rankcheck_recording::folded`]), and which iterations are judged once ([`crate::runs::fold`]).
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rankcheck_recording::folded::{self, FoldedFile};
@@ -17,7 +18,7 @@ use crate::parallel::in_parallel;
 pub(super) struct FoldArguments {
     /// The folder of a recording.
     folder: PathBuf,
-    /// Where the folded files are written, under their names; without it they take the places of those that they were made of.
+    /// Where the files are written, under their names; without it they take the places of those that they were made of.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -45,13 +46,19 @@ impl FoldArguments {
 
     fn each(&self, done: &str, of: impl Fn(&Path, &Path) -> Result<FoldedFile, ReadError> + Sync) -> u8 {
         let out = self.out.as_deref().unwrap_or(&self.folder);
-        let files = match fs::create_dir_all(out).and_then(|()| recorded_files(&self.folder)) {
+        let unusable = |folder: &Path, error: io::Error| {
+            output::usage(format_args!("cannot use {}: {error}", folder.display()))
+        };
+        let files = match recorded_files(&self.folder) {
             Ok(files) => files,
-            Err(error) => return output::usage(format_args!("cannot use {}: {error}", out.display())),
+            Err(error) => return unusable(&self.folder, error),
         };
         if files.is_empty() {
             let folder = self.folder.display();
             return output::usage(format_args!("{folder} holds no recording: no file ends in .rankrec"));
+        }
+        if let Err(error) = fs::create_dir_all(out) {
+            return unusable(out, error);
         }
         let results = in_parallel(files.len(), |at| {
             let from = &files[at];
