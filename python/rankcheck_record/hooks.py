@@ -9,7 +9,7 @@ import inspect
 import os
 import sys
 
-from . import frames, places, raised, tell
+from . import frames, places, raised, symmetric, tell
 
 # Functions of torch.distributed that make process groups.
 _MAKING = ("init_process_group", "new_group", "split_group", "new_subgroups", "new_subgroups_by_enumeration")
@@ -209,6 +209,7 @@ def _groups_change(function):
 def _forget() -> None:
     for calls in _calls:
         calls.clear()
+    symmetric.forget()
 
 
 def _distributed(module) -> None:
@@ -300,6 +301,9 @@ def _methods(holder, prefix: str, names) -> None:
 def _symmetric_memory(module) -> None:
     names = ("empty", "rendezvous", "set_backend", "enable_symm_mem_for_group", "get_symm_mem_workspace", "get_mem_pool")
     _methods(module, "torch.distributed._symmetric_memory", names)
+    core = sys.modules.get("torch._C._distributed_c10d")
+    if hasattr(core, "_SymmetricMemory"):
+        symmetric.watch(core)
 
 
 def _graphs(module) -> None:

@@ -130,7 +130,7 @@ fn each_function_of_a_name_is_forwarded_to_itself() {
     let ran = run("driver", "", &["driver"]);
     assert_eq!(ran.code, Some(0));
     let words = ran.processes[0].words();
-    let made = [5, 10, 5].map(|handle| format!("returned cuMemCreate handle={handle:#x}"));
+    let made = [5, 10, 5].map(|handle| format!("returned cuMemCreate memory={handle:#x}"));
     let wanted: Vec<&str> =
         made.iter().flat_map(|made| ["cuMemCreate bytes=4096", made]).chain(["exit code=0"]).collect();
     assert_eq!(words, wanted);

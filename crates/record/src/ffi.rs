@@ -17,6 +17,7 @@ pub(crate) mod process;
 mod python;
 #[expect(non_snake_case, reason = "functions of the vendors")]
 mod runtime;
+mod shared_file;
 mod strips;
 pub(crate) mod thread;
 mod told;

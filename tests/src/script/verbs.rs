@@ -171,6 +171,7 @@ calls! { pool -> PoolOp {
 
 calls! { ipc -> IpcOp {
     "IpcExport" => IpcOp::Export { buffer }
+    "ShareableExport" => IpcOp::ExportShareable { buffer }
     "IpcOpen" => IpcOp::Open { handle }
     "IpcClose" => IpcOp::Close { mapping }
 } }

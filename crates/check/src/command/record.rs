@@ -32,7 +32,7 @@ const EXTENSION: &str = "rankrec";
 const LOOK: Duration = Duration::from_secs(1);
 
 /// What every Python process of the command loads.
-const PYTHON: [(&str, &str); 9] = [
+const PYTHON: [(&str, &str); 10] = [
     ("sitecustomize.py", include_str!("../../../../python/activate/sitecustomize.py")),
     ("rankcheck_record/__init__.py", include_str!("../../../../python/rankcheck_record/__init__.py")),
     ("rankcheck_record/folded.py", include_str!("../../../../python/rankcheck_record/folded.py")),
@@ -41,6 +41,7 @@ const PYTHON: [(&str, &str); 9] = [
     ("rankcheck_record/places.py", include_str!("../../../../python/rankcheck_record/places.py")),
     ("rankcheck_record/raised.py", include_str!("../../../../python/rankcheck_record/raised.py")),
     ("rankcheck_record/reader.py", include_str!("../../../../python/rankcheck_record/reader.py")),
+    ("rankcheck_record/symmetric.py", include_str!("../../../../python/rankcheck_record/symmetric.py")),
     ("rankcheck_record/tell.py", include_str!("../../../../python/rankcheck_record/tell.py")),
 ];
 

@@ -11,6 +11,8 @@ use rankcheck_model::{CollectiveKind, Direction, Root};
 use rankcheck_recording::{Argument, Shape};
 use rustc_hash::FxHashMap;
 
+use super::ipc::ShareableCall;
+
 /// What a call is, as far as somebody treats it differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallKind {
@@ -98,6 +100,12 @@ pub(super) enum CallKind {
     IpcOpen,
     /// Memory of another process is closed.
     IpcClose,
+    /// Memory, or a pool of it, goes to other processes or comes from them by a handle of the driver's.
+    Share(ShareableCall),
+    /// Ranks exchange handles of a buffer of each, and map what the others bring.
+    Rendezvous,
+    /// A kernel waits for other ranks by the signal pads of a buffer of each.
+    Signal(SignalCall),
     /// A stream calls a function of the host when it gets there.
     HostFunction,
     /// A function of the host that a stream was to call begins to run.
@@ -143,7 +151,7 @@ pub(crate) enum Unjudged {
     Kernel,
     /// A call that a program tells of itself.
     Foreign,
-    /// Memory of another process comes in through a handle of the driver.
+    /// Memory of another process comes in by a handle of the driver's or of a pool's, and which was not recorded.
     Import,
     /// A stream writes words of memory, or waits for them.
     Word,
@@ -182,9 +190,7 @@ impl Unjudged {
         match self {
             Self::Kernel => "what kernels read and write is not recorded",
             Self::Foreign => "they are no calls of NCCL or CUDA",
-            Self::Import => {
-                "memory of other processes that comes through handles of the driver or of pools is not followed"
-            }
+            Self::Import => "which memory of other processes comes by those handles was not recorded",
             Self::Word => "what streams write or record for others to wait for is not followed",
             Self::SharedEvent => "which of the records of several processes is waited for is not followed",
             Self::Node => "what such nodes do of graphs that a program puts together is not followed",
@@ -199,6 +205,19 @@ impl Unjudged {
             Self::Type => "this version of rankcheck does not know the type of their elements",
         }
     }
+}
+
+/// How a kernel uses the signal pads of a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SignalCall {
+    /// It signals to every other rank and waits for every other, before it does anything and behind it.
+    Kernel,
+    /// It signals to every other rank and waits for every other.
+    Barrier,
+    /// It signals to one.
+    Put,
+    /// It waits for one.
+    Wait,
 }
 
 /// What a node of a graph does.
@@ -348,6 +367,14 @@ const fn copy(name: &'static str, returns: CopyReturns) -> VendorCall {
     call(name, CallKind::Copy(returns), FoldClass::Local)
 }
 
+const fn share(name: &'static str, shared: ShareableCall) -> VendorCall {
+    call(name, CallKind::Share(shared), FoldClass::Doubtful)
+}
+
+const fn signal(name: &'static str, signal: SignalCall) -> VendorCall {
+    call(name, CallKind::Signal(signal), FoldClass::Doubtful)
+}
+
 /// A call about a node of a graph.
 const fn node(name: &'static str, kind: CallKind) -> VendorCall {
     call(name, kind, FoldClass::Doubtful)
@@ -428,7 +455,10 @@ static CALLS: &[VendorCall] = &[
         FoldClass::Makes(Thing::Memory, "address"),
     ),
     call("cudaFreeAsync", CallKind::Free(Allocator::CudaAsync), FoldClass::Ends(Thing::Memory, "address")),
-    call("cudaMemPoolImportPointer", CallKind::Unjudged(Unjudged::Import), FoldClass::Doubtful),
+    share("cudaMemPoolExportToShareableHandle", ShareableCall::ExportsPool),
+    share("cudaMemPoolImportFromShareableHandle", ShareableCall::ImportsPool),
+    share("cudaMemPoolExportPointer", ShareableCall::ExportsPointer),
+    share("cudaMemPoolImportPointer", ShareableCall::ImportsPointer),
     call("cuMemAlloc", CallKind::Allocate(Allocator::Cuda), FoldClass::Makes(Thing::Memory, "address")),
     call("cuMemFree", CallKind::Free(Allocator::Cuda), FoldClass::Ends(Thing::Memory, "address")),
     call(
@@ -442,15 +472,18 @@ static CALLS: &[VendorCall] = &[
         FoldClass::Makes(Thing::Memory, "address"),
     ),
     call("cuMemFreeAsync", CallKind::Free(Allocator::CudaAsync), FoldClass::Ends(Thing::Memory, "address")),
-    call("cuMemPoolImportPointer", CallKind::Unjudged(Unjudged::Import), FoldClass::Doubtful),
-    call("cuMemCreate", CallKind::Nothing, FoldClass::Doubtful),
+    share("cuMemPoolExportToShareableHandle", ShareableCall::ExportsPool),
+    share("cuMemPoolImportFromShareableHandle", ShareableCall::ImportsPool),
+    share("cuMemPoolExportPointer", ShareableCall::ExportsPointer),
+    share("cuMemPoolImportPointer", ShareableCall::ImportsPointer),
+    share("cuMemCreate", ShareableCall::CreatesMemory),
     call("cuMemRelease", CallKind::Nothing, FoldClass::Doubtful),
     call("cuMemAddressReserve", CallKind::Nothing, FoldClass::Doubtful),
     call("cuMemAddressFree", CallKind::Nothing, FoldClass::Doubtful),
     call("cuMemMap", CallKind::Map, FoldClass::Doubtful),
     call("cuMemUnmap", CallKind::Unmap, FoldClass::Doubtful),
-    call("cuMemExportToShareableHandle", CallKind::Nothing, FoldClass::Doubtful),
-    call("cuMemImportFromShareableHandle", CallKind::Unjudged(Unjudged::Import), FoldClass::Doubtful),
+    share("cuMemExportToShareableHandle", ShareableCall::ExportsMemory),
+    share("cuMemImportFromShareableHandle", ShareableCall::ImportsMemory),
     call("cudaIpcGetMemHandle", CallKind::IpcExport, FoldClass::Doubtful),
     call("cudaIpcOpenMemHandle", CallKind::IpcOpen, FoldClass::Doubtful),
     call("cudaIpcCloseMemHandle", CallKind::IpcClose, FoldClass::Doubtful),
@@ -654,6 +687,10 @@ static CALLS: &[VendorCall] = &[
     call("torch.distributed.init_process_group", CallKind::MakesGroup, FoldClass::Local),
     call("torch.distributed.new_group", CallKind::MakesGroup, FoldClass::Local),
     call("torch.distributed.barrier", CallKind::Barrier, FoldClass::Local),
+    call("torch.distributed._symmetric_memory.rendezvous", CallKind::Rendezvous, FoldClass::Doubtful),
+    signal("torch.distributed._symmetric_memory.barrier", SignalCall::Barrier),
+    signal("torch.distributed._symmetric_memory.put_signal", SignalCall::Put),
+    signal("torch.distributed._symmetric_memory.wait_signal", SignalCall::Wait),
     call("torch.autograd.backward", CallKind::Backward, FoldClass::Local),
     call("torch.block.alloc", CallKind::Note, FoldClass::Notes(Thing::Block, "address")),
     call("torch.block.free", CallKind::Note, FoldClass::Ends(Thing::Block, "address")),
@@ -662,7 +699,8 @@ static CALLS: &[VendorCall] = &[
 ];
 
 /// Calls that are known by how their names begin; the first that fits counts.
-static FAMILIES: [VendorCall; 2] = [
+static FAMILIES: [VendorCall; 3] = [
+    signal("torch.ops.symm_mem.", SignalCall::Kernel),
     call("torch.distributed.Store.", CallKind::Store, FoldClass::Doubtful),
     // Of Python only the lines in source of the calls inside count.
     call("torch.", CallKind::Note, FoldClass::Local),
@@ -768,7 +806,8 @@ impl CallKind {
             | Self::IpcClose => &["address"],
             Self::IpcOpen => &["handle"],
             Self::EventExport => &["event"],
-            Self::EventOpen => &[],
+            // Of what is not known it is said that it is not judged.
+            Self::EventOpen | Self::Share(_) | Self::Rendezvous | Self::Signal(_) => &[],
             Self::StreamDestroy => &["stream"],
             Self::StreamCreate | Self::BeginCapture | Self::EndCapture => &[],
             Self::Synchronize(Awaitable::Stream) | Self::Query(Awaitable::Stream) => &["stream"],

@@ -12,13 +12,32 @@ use std::sync::Arc;
 
 use rankcheck_model::{Freed, Rank};
 use rankcheck_recording::{Argument, Header, Shape};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::call::{Allocator, CallKind, failure};
 
 /// Each process counts its time from when it began by the host's clock, and that may be set in between. Calls that
 /// are no further apart are not put in order.
 const MARGIN_NS: u64 = 5_000_000;
+
+/// What is done with memory that goes to other processes by a handle of the driver's or of a pool's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ShareableCall {
+    /// Memory is made, and mapped nowhere yet.
+    CreatesMemory,
+    /// A handle is made of it.
+    ExportsMemory,
+    /// It becomes memory that can be mapped.
+    ImportsMemory,
+    /// A handle is made of a pool.
+    ExportsPool,
+    /// It becomes a pool here.
+    ImportsPool,
+    /// A handle is made of an allocation of a pool.
+    ExportsPointer,
+    /// It is mapped here.
+    ImportsPointer,
+}
 
 /// When a call was entered and when it returned: nanoseconds since its process began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,20 +53,36 @@ pub struct Span {
 struct ExportedRegion {
     len_bytes: u64,
     freed: Option<Span>,
+    /// Whether it lives on as long as somebody has it mapped.
+    held: bool,
 }
 
-/// A call of `cudaIpcGetMemHandle`.
+/// Memory of this process, or of a pool of it, that others may get.
+#[derive(Debug, Clone)]
+struct LivingRegion {
+    len_bytes: u64,
+    /// Its index among what is exported.
+    exported: Option<usize>,
+    /// What the driver calls the memory that is mapped there, 0 once that is another's name; none of what is not of
+    /// `cuMemCreate`.
+    physical: Option<u64>,
+    /// The pool that it is of, if the call says one.
+    pool: Option<u64>,
+}
+
+/// A call of `cudaIpcGetMemHandle`, or another that makes a handle.
 #[derive(Debug, Clone)]
 struct HandleExport {
     digest: Box<str>,
     /// The number of the call.
     number: u64,
     at: Span,
+    address: u64,
     /// None of memory that nobody was seen to allocate.
     exported: Option<usize>,
 }
 
-/// A call of `cudaIpcOpenMemHandle`.
+/// A call of `cudaIpcOpenMemHandle`, or another that maps memory of a handle.
 #[derive(Debug, Clone)]
 struct HandleOpen {
     digest: Box<str>,
@@ -69,8 +104,16 @@ struct OpenMapping {
 /// they returned.
 #[derive(Debug, Clone, Default)]
 pub(super) struct IpcListener {
-    /// Keyed by address: the length, and its index among what is exported.
-    living: BTreeMap<u64, (u64, Option<usize>)>,
+    /// Memory of this process, keyed by address.
+    living: BTreeMap<u64, LivingRegion>,
+    /// What the driver calls memory that came in: what its handle is called.
+    imported: FxHashMap<u64, Box<str>>,
+    /// What pools that went to other processes, or came from them, are called there.
+    pools: FxHashMap<u64, Box<str>>,
+    /// What `cuMemCreate` made, with its length.
+    created: FxHashMap<u64, u64>,
+    /// The numbers of calls by which handles and memory came in, where it is known which.
+    imports: FxHashSet<u64>,
     exported: Vec<ExportedRegion>,
     exports: Vec<HandleExport>,
     opens: Vec<HandleOpen>,
@@ -100,8 +143,11 @@ impl IpcListener {
             CallKind::IpcExport
                 | CallKind::IpcOpen
                 | CallKind::IpcClose
-                | CallKind::Allocate(Allocator::Cuda)
-                | CallKind::Free(Allocator::Cuda)
+                | CallKind::Allocate(Allocator::Cuda | Allocator::CudaAsync)
+                | CallKind::Free(Allocator::Cuda | Allocator::CudaAsync)
+                | CallKind::Map
+                | CallKind::Unmap
+                | CallKind::Share(_)
                 | CallKind::Exit
         )
     }
@@ -121,54 +167,164 @@ impl IpcListener {
             Some(id.to_string().into())
         };
         match CallKind::of(&call.name) {
-            CallKind::Allocate(Allocator::Cuda) => {
+            CallKind::Allocate(_) => {
                 if let Some(made) = made {
-                    let bytes = call.get("bytes").and_then(Argument::number).unwrap_or(0);
-                    self.living.insert(made, (bytes, None));
+                    self.appears(made, call, None);
                 }
             }
-            CallKind::Free(Allocator::Cuda) => {
-                if let Some((_, Some(exported))) = self.living.remove(&address) {
+            CallKind::Free(_) | CallKind::Unmap => match self.living.remove(&address) {
+                Some(LivingRegion { exported: Some(exported), .. }) => {
                     self.exported[exported].freed = Some(at);
                 }
-            }
+                Some(_) => {}
+                None => self.closed(address, at),
+            },
             CallKind::IpcExport => {
                 if let Some(digest) = handle(result) {
-                    let exported = self.exported_at(address);
-                    self.exports.push(HandleExport { digest, number, at, exported });
+                    self.exports(digest, (number, at), address);
                 }
             }
             CallKind::IpcOpen => {
                 if let (Some(digest), Some(made)) = (handle(Some(call)), made) {
-                    let mapping = *self.mapped.entry(made).or_insert_with(|| {
-                        self.mappings.push(OpenMapping::default());
-                        self.mappings.len() - 1
-                    });
-                    self.mappings[mapping].count += 1;
-                    self.opens.push(HandleOpen { digest, number, at, mapping });
+                    self.opens(digest, (number, at), made);
                 }
             }
-            CallKind::IpcClose => {
-                let Some(&mapping) = self.mapped.get(&address) else { return };
-                let row = &mut self.mappings[mapping];
-                row.count -= 1;
-                if row.count == 0 {
-                    row.closed = Some(at);
-                    self.mapped.remove(&address);
+            CallKind::IpcClose => self.closed(address, at),
+            CallKind::Map => {
+                let physical = call.get("memory").and_then(Argument::number);
+                match physical.and_then(|physical| self.imported.get(&physical)) {
+                    Some(digest) => self.opens(digest.clone(), (number, at), address),
+                    None => self.appears(address, call, physical),
                 }
             }
+            CallKind::Share(shared) => self.shares(shared, (number, at), call, result),
             _ => {}
+        }
+    }
+
+    /// A handle of the driver's or of a pool's goes out or comes in.
+    fn shares(
+        &mut self,
+        shared: ShareableCall,
+        (number, at): (u64, Span),
+        call: &Shape,
+        result: Option<&Shape>,
+    ) {
+        let text = |of: Option<&Shape>| {
+            let id = of?.get("handle").filter(|id| **id != Argument::None)?;
+            Some(id.to_string().into_boxed_str())
+        };
+        let given = |key: &str| call.get(key).and_then(Argument::number);
+        let made = |key: &str| result.and_then(|result| result.get(key)).and_then(Argument::number);
+        let (goes, comes) = (text(result), text(Some(call)));
+        match shared {
+            ShareableCall::CreatesMemory => {
+                if let (Some(physical), Some(len_bytes)) = (made("memory"), given("bytes")) {
+                    self.comes_back(physical);
+                    self.created.insert(physical, len_bytes);
+                }
+            }
+            ShareableCall::ExportsMemory => {
+                let Some(physical) = given("memory").filter(|memory| self.created.contains_key(memory))
+                else {
+                    return;
+                };
+                let mapped = self.living.iter().find(|(_, region)| region.physical == Some(physical));
+                let mapped = mapped.map(|(&address, _)| address);
+                if let (Some(digest), Some(address)) = (goes.clone(), mapped) {
+                    self.exports(digest, (number, at), address);
+                } else if let Some(digest) = goes {
+                    let len_bytes = self.created[&physical];
+                    self.exported.push(ExportedRegion { len_bytes, freed: None, held: true });
+                    let exported = Some(self.exported.len() - 1);
+                    self.exports.push(HandleExport { digest, number, at, address: 0, exported });
+                }
+            }
+            ShareableCall::ImportsMemory => {
+                if let (Some(digest), Some(physical)) = (comes, made("memory")) {
+                    self.comes_back(physical);
+                    self.imported.insert(physical, digest);
+                    self.imports.insert(number);
+                }
+            }
+            ShareableCall::ExportsPool => {
+                if let (Some(digest), Some(pool)) = (goes, given("pool")) {
+                    self.pools.insert(pool, digest);
+                }
+            }
+            ShareableCall::ImportsPool => {
+                if let (Some(digest), Some(pool)) = (comes, made("pool")) {
+                    self.pools.insert(pool, digest);
+                }
+            }
+            ShareableCall::ExportsPointer => {
+                let address = given("address").unwrap_or(0);
+                let pool = self.living.get(&address).and_then(|region| region.pool);
+                let pool = pool.and_then(|pool| self.pools.get(&pool));
+                if let (Some(pointer), Some(pool)) = (goes, pool) {
+                    self.exports(format!("{pool} {pointer}").into(), (number, at), address);
+                }
+            }
+            ShareableCall::ImportsPointer => {
+                let pool = given("pool").and_then(|pool| self.pools.get(&pool));
+                if let (Some(pointer), Some(pool), Some(made)) = (comes, pool, made("address")) {
+                    let digest = format!("{pool} {pointer}").into();
+                    self.opens(digest, (number, at), made);
+                }
+            }
+        }
+    }
+
+    /// What the driver called memory before that was released is another's name: what is mapped of that stays.
+    fn comes_back(&mut self, physical: u64) {
+        self.created.remove(&physical);
+        self.imported.remove(&physical);
+        for region in self.living.values_mut().filter(|region| region.physical == Some(physical)) {
+            region.physical = Some(0);
+        }
+    }
+
+    fn appears(&mut self, address: u64, call: &Shape, physical: Option<u64>) {
+        let given = |key: &str| call.get(key).and_then(Argument::number);
+        let len_bytes = given("bytes").unwrap_or(0);
+        let region = LivingRegion { len_bytes, exported: None, physical, pool: given("pool") };
+        self.living.insert(address, region);
+    }
+
+    fn exports(&mut self, digest: Box<str>, (number, at): (u64, Span), address: u64) {
+        let exported = self.exported_at(address);
+        self.exports.push(HandleExport { digest, number, at, address, exported });
+    }
+
+    fn opens(&mut self, digest: Box<str>, (number, at): (u64, Span), address: u64) {
+        let mapping = *self.mapped.entry(address).or_insert_with(|| {
+            self.mappings.push(OpenMapping::default());
+            self.mappings.len() - 1
+        });
+        self.mappings[mapping].count += 1;
+        self.imports.insert(number);
+        self.opens.push(HandleOpen { digest, number, at, mapping });
+    }
+
+    fn closed(&mut self, address: u64, at: Span) {
+        let Some(&mapping) = self.mapped.get(&address) else { return };
+        let row = &mut self.mappings[mapping];
+        row.count -= 1;
+        if row.count == 0 {
+            row.closed = Some(at);
+            self.mapped.remove(&address);
         }
     }
 
     /// The memory in which an address lies, as one that is exported.
     fn exported_at(&mut self, address: u64) -> Option<usize> {
-        let (start, (len_bytes, exported)) = self.living.range_mut(..=address).next_back()?;
-        if address - start >= *len_bytes {
+        let (start, region) = self.living.range_mut(..=address).next_back()?;
+        if address - start >= region.len_bytes {
             return None;
         }
-        Some(*exported.get_or_insert_with(|| {
-            self.exported.push(ExportedRegion { len_bytes: *len_bytes, freed: None });
+        Some(*region.exported.get_or_insert_with(|| {
+            let (len_bytes, held) = (region.len_bytes, region.physical.is_some());
+            self.exported.push(ExportedRegion { len_bytes, freed: None, held });
             self.exported.len() - 1
         }))
     }
@@ -189,15 +345,33 @@ pub(super) struct Opened {
 /// What a process exported and opened, by the numbers of its calls.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SharedMemory {
-    /// What a handle is called that somebody opened.
-    pub(super) exports: FxHashMap<u64, Arc<str>>,
+    /// Of handles that somebody opened.
+    pub(super) exports: FxHashMap<u64, Exported>,
     /// Of handles whose memory is known.
     pub(super) opens: FxHashMap<u64, Opened>,
+    /// The numbers of calls by which handles and memory came in, where it is known which.
+    pub(super) imports: FxHashSet<u64>,
+}
+
+/// Memory of which a call made a handle.
+#[derive(Debug, Clone)]
+pub(super) struct Exported {
+    /// What its handle is called.
+    pub(super) handle: Arc<str>,
+    /// An address in it; 0 of memory that was mapped nowhere.
+    pub(super) address: u64,
+    pub(super) len_bytes: u64,
+    /// Whether it lives on as long as somebody has it mapped.
+    pub(super) held: bool,
 }
 
 /// Brings the processes of all ranks together. The result is in their order.
 pub(super) fn join(processes: &[(Rank, &Header, &IpcListener)]) -> Vec<SharedMemory> {
-    let mut shared = vec![SharedMemory::default(); processes.len()];
+    let imports = |(_, _, local): &(Rank, &Header, &IpcListener)| local.imports.clone();
+    let mut shared: Vec<SharedMemory> = processes
+        .iter()
+        .map(|process| SharedMemory { imports: imports(process), ..SharedMemory::default() })
+        .collect();
     let mut exports: FxHashMap<&str, Vec<(usize, &HandleExport)>> = FxHashMap::default();
     for (owner, (_, _, local)) in processes.iter().enumerate() {
         for export in &local.exports {
@@ -221,12 +395,18 @@ pub(super) fn join(processes: &[(Rank, &Header, &IpcListener)]) -> Vec<SharedMem
             let (rank, there, exporter) = processes[owner];
             let exported = &exporter.exported[exported];
             let handle: Arc<str> = format!("handle {} of rank {}", export.number, rank.0).into();
-            shared[owner].exports.insert(export.number, Arc::clone(&handle));
+            let told = Exported {
+                handle: Arc::clone(&handle),
+                address: export.address,
+                len_bytes: exported.len_bytes,
+                held: exported.held,
+            };
+            shared[owner].exports.insert(export.number, told);
             let closed = local.mappings[open.mapping]
                 .closed
                 .unwrap_or(Span { entered: local.lived, returned: local.lived });
             let there = HostTime { header: there };
-            let freed = match exported.freed {
+            let freed = match exported.freed.filter(|_| !exported.held) {
                 Some(freed) if there.before(freed, (here, open.at)) => Freed::BeforeOpened,
                 Some(freed)
                     if here.before(open.at, (there, freed)) && there.before(freed, (here, closed)) =>
@@ -236,6 +416,7 @@ pub(super) fn join(processes: &[(Rank, &Header, &IpcListener)]) -> Vec<SharedMem
                 Some(_) | None => Freed::AfterClosed,
             };
             let too_close = freed == Freed::AfterClosed
+                && !exported.held
                 && exported.freed.is_some_and(|freed| !here.before(closed, (there, freed)));
             let opened = Opened { handle, len_bytes: exported.len_bytes, freed, too_close };
             shared[opener].opens.insert(open.number, opened);

@@ -96,7 +96,8 @@ impl Source for RunProgram {
 
     fn freed(&self, open: LocId) -> Freed {
         let freed = self.of(open).and_then(|(rank, _)| rank.freed.get(&open));
-        freed.copied().expect("what was opened is known")
+        // What an exchange maps has shareable handles, so that it lives on as long as it is mapped.
+        freed.copied().unwrap_or(Freed::AfterClosed)
     }
 
     fn skipped(&self, of: LocId, before: LocId) -> u32 {

@@ -14,6 +14,7 @@ mod group;
 mod memory;
 mod program;
 mod ranks;
+mod symmetric;
 mod touches;
 mod window;
 
@@ -54,6 +55,8 @@ enum Bind {
     Failed(RunCommId),
     /// A call that does not say these.
     Open(Vec<&'static str>),
+    /// An exchange of an allocation that the call of this number made, in this line.
+    Exchanged((u32, u32)),
 }
 
 /// An operation that is about to be written.
@@ -126,6 +129,11 @@ pub(super) struct Lowering<'a> {
     /// Windows of a group that ended, until their handles are noted, in order.
     unnamed: VecDeque<Operand>,
     memory: RegionMap,
+    /// The call that allocated what is, or was last, at an address.
+    allocated_at: FxHashMap<u64, Origin>,
+    symmetric: symmetric::SymmetricBuffers,
+    /// The last call that exported memory, if no exchange is known that it was for.
+    exported_at: Option<u32>,
     /// Memory that nobody was seen to allocate.
     unseen: Option<Operand>,
     allocations: u32,
@@ -165,6 +173,9 @@ impl<'a> Lowering<'a> {
             windows: FxHashMap::default(),
             unnamed: VecDeque::new(),
             memory: RegionMap::default(),
+            allocated_at: FxHashMap::default(),
+            symmetric: symmetric::SymmetricBuffers::default(),
+            exported_at: None,
             unseen: None,
             allocations: 0,
             device: device::DeviceHandles::new(names),
@@ -548,7 +559,12 @@ impl<'a> Lowering<'a> {
         }
         let background = items.iter().find_map(|item| match item.bind {
             Bind::Comm(comm) => Some(comm).filter(|comm| self.not_blocking.contains(comm)),
-            Bind::Nothing | Bind::Window(_) | Bind::Unnamed | Bind::Failed(_) | Bind::Open(_) => None,
+            Bind::Nothing
+            | Bind::Window(_)
+            | Bind::Unnamed
+            | Bind::Failed(_)
+            | Bind::Open(_)
+            | Bind::Exchanged(_) => None,
         });
         let alone = self.ops.len() == open.mark + 1 && returned != Completed::NeverApart;
         if alone && (background.is_none() || returned == Completed::Never) {
@@ -643,6 +659,12 @@ impl<'a> Lowering<'a> {
                 self.program.failed.entry(comm).or_default().push(self.ops.len());
             }
             Bind::Failed(_) => {}
+            &Bind::Exchanged(allocated) => {
+                if let Op::Exchange(op) = &item.op {
+                    let (loc, members) = (self.program.next_loc(), Arc::clone(&op.members));
+                    self.program.exchanges.push(symmetric::Exchanged { loc, members, allocated });
+                }
+            }
         }
     }
 

@@ -27,7 +27,7 @@ use crate::rank::Rank;
 use crate::state::{RankState, State, Table};
 use crate::walk::walk;
 
-/// Operations on memory of other ranks, by CUDA IPC handles.
+/// Operations on memory of other ranks, by the handle that it has.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum IpcOp {
     /// `cudaIpcGetMemHandle`. Produces a handle of the allocation in which the buffer lies (null if it failed).
@@ -35,9 +35,14 @@ pub enum IpcOp {
         /// The buffer whose whole allocation is exported.
         buffer: Operand,
     },
-    /// `cudaIpcOpenMemHandle`. Produces the mapping of the whole allocation (null if it failed).
+    /// `cuMemExportToShareableHandle`. Produces a handle of the allocation in which the buffer lies (null if it failed).
+    ExportShareable {
+        /// The buffer whose whole allocation is exported.
+        buffer: Operand,
+    },
+    /// `cudaIpcOpenMemHandle`, or an import and a mapping of it. Produces the mapping of the whole allocation (null if it failed).
     Open {
-        /// What [`IpcOp::Export`] produced on another rank.
+        /// What [`IpcOp::Export`] or [`IpcOp::ExportShareable`] produced on another rank.
         handle: Operand,
     },
     /// `cudaIpcCloseMemHandle`: unmaps what an open mapped.
@@ -51,6 +56,7 @@ impl Describe for IpcOp {
     fn describe(&self, to: &mut Description<'_>) {
         match self {
             Self::Export { buffer } => to.call("IpcExport", &[("buffer", buffer)]),
+            Self::ExportShareable { buffer } => to.call("ShareableExport", &[("buffer", buffer)]),
             Self::Open { handle } => to.call("IpcOpen", &[("handle", handle)]),
             Self::Close { mapping } => to.call("IpcClose", &[("mapping", mapping)]),
         }
@@ -60,7 +66,7 @@ impl Describe for IpcOp {
 impl Verb for IpcOp {
     fn slots(&self) -> u32 {
         match self {
-            Self::Export { .. } | Self::Open { .. } => 1,
+            Self::Export { .. } | Self::ExportShareable { .. } | Self::Open { .. } => 1,
             Self::Close { .. } => 0,
         }
     }
@@ -71,7 +77,7 @@ impl Verb for IpcOp {
 
     fn buffers(&self) -> Vec<&Operand> {
         match self {
-            Self::Export { buffer, .. } => vec![buffer],
+            Self::Export { buffer } | Self::ExportShareable { buffer } => vec![buffer],
             Self::Close { mapping, .. } => vec![mapping],
             Self::Open { .. } => Vec::new(),
         }
@@ -81,6 +87,7 @@ impl Verb for IpcOp {
         let of = |operand: &Operand| show.operand(operand);
         match self {
             Self::Export { buffer } => format!("ipc.export({})", of(buffer)),
+            Self::ExportShareable { buffer } => format!("export_shareable({})", of(buffer)),
             Self::Open { handle } => format!("ipc.open({})", of(handle)),
             Self::Close { mapping } => format!("ipc.close({})", of(mapping)),
         }
@@ -88,7 +95,7 @@ impl Verb for IpcOp {
 
     fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
         match self {
-            Self::Export { .. } => {}
+            Self::Export { .. } | Self::ExportShareable { .. } => {}
             Self::Open { handle } => {
                 if let Value::Handle(_, whole) = Machine::value(here.state, here.rank, handle) {
                     each(Object::memory(whole.memory), Access::Write);
@@ -100,7 +107,8 @@ impl Verb for IpcOp {
 
     fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
         match self {
-            Self::Export { buffer } => cx.export(buffer),
+            Self::Export { buffer } => cx.export(buffer, HandleKind::Ipc),
+            Self::ExportShareable { buffer } => cx.export(buffer, HandleKind::Shareable),
             Self::Open { handle } => cx.open(handle),
             Self::Close { mapping } => cx.close(mapping),
         }
@@ -260,17 +268,25 @@ impl Machine {
 }
 
 impl Cx<'_> {
-    fn export(&mut self, buffer: &Operand) {
+    fn export(&mut self, buffer: &Operand, kind: HandleKind) {
         let (rank, op) = (self.rank, self.op);
         let handle = self.given(buffer, op).and_then(|buffer| {
             let memory = self.me().memory(buffer.memory)?;
-            if memory.kind().handle() == HandleKind::Ipc && buffer.through.is_none() {
+            if memory.kind().handle() == kind && buffer.through.is_none() {
                 let whole = Buffer { block: None, ..Buffer::clone(memory.whole()) };
                 return Some(Value::Handle(rank, Arc::new(whole)));
             }
             let why = match buffer.through {
                 Some(_) => "a mapping".to_owned(),
-                None => format!("memory of {} and not of cudaMalloc", memory.kind().vendor_call()),
+                None => {
+                    let vendor_call = memory.kind().vendor_call();
+                    match kind {
+                        HandleKind::Ipc => format!("memory of {vendor_call} and not of cudaMalloc"),
+                        HandleKind::Shareable => {
+                            format!("memory of {vendor_call} and has no shareable handle")
+                        }
+                    }
+                }
             };
             self.find_unshareable(&buffer, op, &why);
             None

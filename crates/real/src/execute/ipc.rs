@@ -26,6 +26,9 @@ impl Execute for IpcOp {
                 let handle = |exported: ExportedHandle| Value::Handle(exported.rank, Arc::new(exported));
                 Ok(vec![exported.map_or(Value::Null, handle)])
             }
+            Self::ExportShareable { .. } => {
+                unreachable!("no verb of a spec makes it: recorded runs do, and are not run again")
+            }
             Self::Open { handle } => thread.open(text, handle).map(|mapping| vec![mapping]),
             Self::Close { mapping } => thread.close(text, mapping).map(|()| Vec::new()),
         }

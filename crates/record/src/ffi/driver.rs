@@ -11,6 +11,7 @@ use super::calls::{
 };
 use super::find::Library;
 use super::host_function;
+use super::shared_file;
 use super::strips::{self, AllocationField, CopySide};
 use crate::recorder::{self, CallResult, CallSignatures, Polled, Where};
 
@@ -47,31 +48,17 @@ const DEFAULT_STREAM: Pointer = std::ptr::null_mut();
 const FILE_DESCRIPTOR: u64 = 1;
 const FABRIC: u64 = 8;
 
-/// What an exported handle is to those who import it: a file descriptor as a number, which has a meaning in one
-/// process alone, or the digest of a fabric handle's 64 bytes.
-enum Shareable {
-    Descriptor(u64),
-    Digest([u8; 16]),
-}
-
-impl ToField for Shareable {
-    fn field(&self) -> rankcheck_recording::Field<'_> {
-        match self {
-            Self::Descriptor(number) => number.field(),
-            Self::Digest(bytes) => bytes.field(),
-        }
-    }
-}
-
+/// What an exported handle of memory or of a pool is to all processes that it comes to.
+///
 /// # Safety
 ///
 /// `to` is what an export of this kind wrote.
-unsafe fn exported(to: *const c_void, kind: u64) -> Option<Shareable> {
+pub(super) unsafe fn exported_handle(to: *const c_void, kind: u64) -> Option<[u8; 16]> {
     match kind {
         // SAFETY: an export of this kind writes a number.
-        FILE_DESCRIPTOR => unsafe { at(to.cast::<u32>()) }.map(|number| Shareable::Descriptor(number.into())),
+        FILE_DESCRIPTOR => shared_file::mark(unsafe { at(to.cast::<c_int>()) }?),
         // SAFETY: an export of this kind writes 64 bytes.
-        FABRIC => unsafe { digest_at(to.cast::<[u8; 64]>(), 1) }.map(Shareable::Digest),
+        FABRIC => unsafe { digest_at(to.cast::<[u8; 64]>(), 1) },
         _ => None,
     }
 }
@@ -79,12 +66,13 @@ unsafe fn exported(to: *const c_void, kind: u64) -> Option<Shareable> {
 /// # Safety
 ///
 /// `from` is what an import of this kind wants.
-unsafe fn imported(from: *const c_void, kind: u64) -> Option<Shareable> {
+pub(super) unsafe fn imported_handle(from: *const c_void, kind: u64) -> Option<[u8; 16]> {
     match kind {
         // A descriptor is passed as a pointer.
-        FILE_DESCRIPTOR => Some(Shareable::Descriptor(from.addr() as u64)),
-        // SAFETY: said above.
-        _ => unsafe { exported(from, kind) },
+        FILE_DESCRIPTOR => shared_file::marked(c_int::try_from(from.addr()).ok()?),
+        // SAFETY: an import of this kind wants 64 bytes.
+        FABRIC => unsafe { digest_at(from.cast::<[u8; 64]>(), 1) },
+        _ => None,
     }
 }
 
@@ -109,20 +97,26 @@ calls! {
     fn cuMemFreeAsync(address: u64, stream: Pointer)
         [address = NumericAddress(address), stream = stream] also cuMemFreeAsync_ptsz;
     fn cuMemPoolImportPointer(to: *mut u64, pool: Pointer, from: Pointer)
-        [pool = pool] -> [address = at(to).map(NumericAddress)];
+        [pool = pool, handle = digest_at(from.cast::<[u8; 64]>(), 1)] -> [address = at(to).map(NumericAddress)];
+    fn cuMemPoolExportPointer(to: Pointer, address: u64)
+        [address = NumericAddress(address)] -> [handle = digest_at(to.cast::<[u8; 64]>(), 1)];
+    fn cuMemPoolExportToShareableHandle(to: Pointer, pool: Pointer, kind: u64, flags: u64)
+        [pool = pool] -> [handle = exported_handle(to, kind & 0xffff_ffff)];
+    fn cuMemPoolImportFromShareableHandle(to: *mut Pointer, from: Pointer, kind: u64, flags: u64)
+        [handle = imported_handle(from, kind & 0xffff_ffff)] -> [pool = at(to)];
     fn cuMemCreate(to: *mut u64, bytes: usize, properties: Pointer, flags: u64)
-        [bytes = bytes] -> [handle = at(to).map(NumericAddress)];
-    fn cuMemRelease(handle: u64) [handle = NumericAddress(handle)];
+        [bytes = bytes] -> [memory = at(to).map(NumericAddress)];
+    fn cuMemRelease(handle: u64) [memory = NumericAddress(handle)];
     fn cuMemAddressReserve(to: *mut u64, bytes: usize, alignment: usize, wish: u64, flags: u64)
         [bytes = bytes] -> [address = at(to).map(NumericAddress)];
     fn cuMemAddressFree(address: u64, bytes: usize) [address = NumericAddress(address), bytes = bytes];
     fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64)
-        [address = NumericAddress(address), bytes = bytes, offset = offset, handle = NumericAddress(handle)];
+        [address = NumericAddress(address), bytes = bytes, offset = offset, memory = NumericAddress(handle)];
     fn cuMemUnmap(address: u64, bytes: usize) [address = NumericAddress(address), bytes = bytes];
     fn cuMemExportToShareableHandle(to: Pointer, handle: u64, kind: u64, flags: u64)
-        [handle = NumericAddress(handle)] -> [shareable = exported(to, kind & 0xffff_ffff)];
+        [memory = NumericAddress(handle)] -> [handle = exported_handle(to, kind & 0xffff_ffff)];
     fn cuMemImportFromShareableHandle(to: *mut u64, from: Pointer, kind: u64)
-        [shareable = imported(from, kind & 0xffff_ffff)] -> [handle = at(to).map(NumericAddress)];
+        [handle = imported_handle(from, kind & 0xffff_ffff)] -> [memory = at(to).map(NumericAddress)];
     fn cuIpcGetMemHandle(to: *mut CUipcHandle, address: u64)
         [address = NumericAddress(address)] -> [handle = digest_at(to, 1)];
     fn cuIpcOpenMemHandle(to: *mut u64, handle: CUipcHandle, flags: u32)

@@ -9,6 +9,7 @@ use super::calls::{
     self, Form, Manner, NumericAddress, Pointer, ToField, Varying, WrappedCall, at, calls, digest_at,
     exported, form, manner, recorded_call, recorded_name, returned,
 };
+use super::driver::{exported_handle, imported_handle};
 use super::find::Library;
 use super::host_function;
 use super::strips::{self, AllocationField, CopySide};
@@ -59,7 +60,13 @@ calls! {
     fn cudaFreeAsync(address: Pointer, stream: Pointer)
         [address = address, stream = stream] also cudaFreeAsync_ptsz;
     fn cudaMemPoolImportPointer(to: *mut Pointer, pool: Pointer, from: Pointer)
-        [pool = pool] -> [address = at(to)];
+        [pool = pool, handle = digest_at(from.cast::<[u8; 64]>(), 1)] -> [address = at(to)];
+    fn cudaMemPoolExportPointer(to: Pointer, address: Pointer)
+        [address = address] -> [handle = digest_at(to.cast::<[u8; 64]>(), 1)];
+    fn cudaMemPoolExportToShareableHandle(to: Pointer, pool: Pointer, kind: u32, flags: u32)
+        [pool = pool] -> [handle = exported_handle(to, kind.into())];
+    fn cudaMemPoolImportFromShareableHandle(to: *mut Pointer, from: Pointer, kind: u32, flags: u32)
+        [handle = imported_handle(from, kind.into())] -> [pool = at(to)];
     fn cudaStreamCreate(to: *mut Pointer) [flags = 0_u32] -> [stream = at(to)];
     fn cudaStreamCreateWithFlags(to: *mut Pointer, flags: u32) [flags = flags] -> [stream = at(to)];
     fn cudaStreamCreateWithPriority(to: *mut Pointer, flags: u32, priority: c_int)

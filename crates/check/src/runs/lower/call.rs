@@ -79,14 +79,25 @@ impl Lowering<'_> {
             CallKind::Collective(kind) => self.collect(kind, shape, call, origin),
             CallKind::Allocate(allocator) => self.allocated(allocator, call, result, origin),
             // Whether it has a handle that can be shared is not recorded; a registration says so by its result.
+            CallKind::Map if self.member.shared.imports.contains(&u64::from(origin.number)) => {
+                self.open(call.get("address").and_then(Argument::number), origin)
+            }
             CallKind::Map => {
                 self.appeared(number(call, "address"), number(call, "bytes"), MemoryKind::CuMem, origin)
+            }
+            CallKind::Free(Allocator::CudaAsync) | CallKind::Unmap
+                if self.memory.mapping(number(call, "address")).is_some() =>
+            {
+                self.close(number(call, "address"), origin)
             }
             CallKind::Free(Allocator::CudaAsync) => self.free_on(call, origin),
             CallKind::Free(Allocator::Nccl | Allocator::Cuda | Allocator::CudaPitched) | CallKind::Unmap => {
                 self.free(call, origin)
             }
-            CallKind::IpcExport => self.export(number(call, "address"), origin),
+            CallKind::Share(shared) => self.shared(shared, call, given("address"), origin),
+            CallKind::Rendezvous => self.rendezvous(call, origin),
+            CallKind::Signal(signal) => self.signalled(signal, call, origin),
+            CallKind::IpcExport => self.export(origin),
             CallKind::IpcOpen => self.open(given("address"), origin),
             CallKind::IpcClose => self.close(number(call, "address"), origin),
             CallKind::StreamCreate => self.stream_created(call, given("stream")),

@@ -10,6 +10,7 @@ use rankcheck_recording::{Argument, Shape};
 use super::call::{number, one};
 use super::{Bind, Lowered, Lowering, NO_LOC, Origin};
 use crate::runs::call::{Allocator, Unjudged};
+use crate::runs::ipc::ShareableCall;
 use crate::runs::regions::MemoryAt;
 
 /// More than any address of a process.
@@ -69,6 +70,8 @@ impl Lowering<'_> {
         let at = u32::try_from(self.ops.len()).expect("bounded by the places of the program");
         let op = Op::Memory(MemoryOp::Alloc { name, len_bytes: bytes, memory: kind });
         let operand = self.write(Lowered { op, origin, bind: Bind::Nothing });
+        self.forget_symmetric(address, bytes);
+        self.allocated_at.insert(address, origin);
         if let Some(value) = self.memory.allocate(address, bytes, name, operand) {
             self.program.nondet.insert(at, value);
         }
@@ -102,19 +105,53 @@ impl Lowering<'_> {
         self.in_order(op, stream, origin)
     }
 
+    /// Memory, or a pool, goes to other processes by a handle, or comes from them.
+    pub(super) fn shared(
+        &mut self,
+        shared: ShareableCall,
+        call: &Shape,
+        made: Option<u64>,
+        origin: Origin,
+    ) -> Vec<Lowered> {
+        let known = self.member.shared.imports.contains(&u64::from(origin.number));
+        match shared {
+            ShareableCall::ExportsMemory | ShareableCall::ExportsPointer => {
+                self.exported_at = Some(origin.number);
+                self.export(origin)
+            }
+            ShareableCall::ImportsPointer if known => self.open(made, origin),
+            ShareableCall::ImportsPointer => self.unjudged(Unjudged::Import, &call.name),
+            ShareableCall::ImportsMemory if !known => self.unjudged(Unjudged::Import, &call.name),
+            ShareableCall::ImportsMemory
+            | ShareableCall::CreatesMemory
+            | ShareableCall::ExportsPool
+            | ShareableCall::ImportsPool => Vec::new(),
+        }
+    }
+
     /// Memory is exported. How its handle travels was not recorded: it goes through the store, so that it is there
     /// before somebody opens it.
-    pub(super) fn export(&mut self, address: u64, origin: Origin) -> Vec<Lowered> {
-        let Some(name) = self.member.shared.exports.get(&u64::from(origin.number)) else {
+    pub(super) fn export(&mut self, origin: Origin) -> Vec<Lowered> {
+        let Some(exported) = self.member.shared.exports.get(&u64::from(origin.number)) else {
             return Vec::new();
         };
-        let key = self.names.token(name);
-        let buffer = match self.memory.find(address, 0) {
+        let key = self.names.token(&exported.handle);
+        let buffer = match self.memory.find(exported.address, 0) {
             MemoryAt::In(buffer, ..) => buffer,
+            MemoryAt::Unknown if exported.address == 0 => {
+                let length = rankcheck_model::machine::bytes(exported.len_bytes);
+                let name = self.names.token(&format!("memory of {length} that is mapped nowhere"));
+                let (len_bytes, memory) = (exported.len_bytes, MemoryKind::CuMem);
+                let op = Op::Memory(MemoryOp::Alloc { name, len_bytes, memory });
+                self.write(Lowered { op, origin, bind: Bind::Nothing })
+            }
             MemoryAt::Unknown => self.unseen(origin),
         };
-        let value =
-            self.write(Lowered { op: Op::Ipc(IpcOp::Export { buffer }), origin, bind: Bind::Nothing });
+        let op = match exported.held {
+            true => IpcOp::ExportShareable { buffer },
+            false => IpcOp::Export { buffer },
+        };
+        let value = self.write(Lowered { op: Op::Ipc(op), origin, bind: Bind::Nothing });
         one(Op::Store(StoreOp::Set { key, value }), origin)
     }
 

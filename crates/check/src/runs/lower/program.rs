@@ -11,6 +11,7 @@ use rankcheck_model::{
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::symmetric::Exchanged;
 use super::window::Before;
 use crate::runs::call::Unjudged;
 use crate::runs::fold::CallRoles;
@@ -254,6 +255,8 @@ pub struct RankRun {
     pub freed: FxHashMap<LocId, Freed>,
     /// Registrations that failed: operations of the first thread, by communicator.
     pub(super) failed: FxHashMap<RunCommId, Vec<usize>>,
+    /// Exchanges of handles, in their order.
+    pub(super) exchanges: Vec<Exchanged>,
 }
 
 /// Collectives of one line that were left out.
@@ -307,6 +310,7 @@ impl RankRun {
             too_close: Vec::new(),
             freed: FxHashMap::default(),
             failed: FxHashMap::default(),
+            exchanges: Vec::new(),
         }
     }
 
@@ -433,11 +437,15 @@ impl RankRun {
 
     /// Puts another operation in the place of one.
     pub(super) fn replace(&mut self, loc: LocId, op: Op) {
+        self.change(loc, |old| *old = op);
+    }
+
+    /// Changes an operation where it stands.
+    pub(super) fn change(&mut self, loc: LocId, change: impl FnOnce(&mut Op)) {
         for block in &mut self.blocks {
             let block = Arc::get_mut(block).expect("nobody runs it yet");
             if let Some(statement) = block.ops.iter_mut().find(|statement| statement.loc == loc) {
-                statement.op = op;
-                return;
+                return change(&mut statement.op);
             }
         }
     }

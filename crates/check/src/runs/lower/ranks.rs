@@ -86,6 +86,7 @@ pub(in crate::runs) fn lower_all(
     })?;
     leave_out_failed(&orders, &mut programs, names.token("nothing"));
     super::window::align(&orders, &mut programs, names);
+    super::symmetric::name(&mut programs, names);
     super::agreed::settle(&orders, &mut programs, names);
     Ok(programs)
 }
