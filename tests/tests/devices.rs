@@ -274,3 +274,29 @@ fn programs_of_others_are_judged_as_their_reports_say() {
         .collect();
     assert!(differ.is_empty(), "{}", differ.join("\n"));
 }
+
+/// Programs with symmetric memory of PyTorch (`tests/recordings/symmetric.py`) that were recorded on two GPUs: those that
+/// are right hold with nothing unjudged that matters, and the mistakes are told as the reports beside them say.
+#[test]
+fn programs_with_symmetric_memory_are_judged() {
+    enter();
+    let mut folders: Vec<PathBuf> = std::fs::read_dir("tests/recordings/symmetric")
+        .expect("they are kept")
+        .map(|entry| entry.expect("it is listed").path())
+        .filter(|path| path.is_dir())
+        .collect();
+    folders.sort();
+    let bad =
+        |folder: &PathBuf| folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("bad"));
+    assert!(folders.iter().filter(|folder| !bad(folder)).count() >= 30, "{} recordings", folders.len());
+    let mut wrong = Vec::new();
+    for folder in folders {
+        let judged = judge(read(&folder).expect("a recording"), None).expect("a run of one job");
+        if bad(&folder) {
+            wrong.extend(differs_from_golden(&folder.with_extension("report"), &text(&judged)));
+        } else if judged.verdict != RunVerdict::Holds {
+            wrong.push(format!("{}: {}", folder.display(), text(&judged)));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -75,6 +75,8 @@ const PLACES: &[(&str, &str)] = &[
     ("tests/recordings/devices/*.report", "golden reports of these"),
     ("tests/recordings/jobs/process-*.rankrec", "several jobs that were recorded together"),
     ("tests/recordings/jobs.report", "golden reports of these"),
+    ("tests/recordings/symmetric/*/rank*.rankrec", "programs with symmetric memory, recorded on two GPUs"),
+    ("tests/recordings/symmetric/*.report", "golden reports of those that are wrong"),
     ("tests/recordings/training/*/rank*.rankrec", "training, recorded on two GPUs and folded"),
     ("tests/recordings/runs/*/*/rank-*.rankrec", "the runs"),
     ("tests/recordings/runs/*/*.report", "golden reports of the runs"),
