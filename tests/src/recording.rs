@@ -431,6 +431,44 @@ impl Process {
         self.call(signature!("cudaIpcCloseMemHandle", "address"), &[Field::Address(address)]);
     }
 
+    /// `cudaMemPoolExportToShareableHandle` gives a handle of this digest.
+    pub fn export_pool(&mut self, pool: u64, digest: u8) {
+        self.enter(signature!("cudaMemPoolExportToShareableHandle", "pool"), &[Field::Address(pool)]);
+        self.gives_handle(signature!("cudaMemPoolExportToShareableHandle", "handle"), digest);
+    }
+
+    /// `cudaMemPoolImportFromShareableHandle` of this digest returns this pool.
+    pub fn import_pool(&mut self, digest: u8, pool: u64) {
+        let signature = signature!("cudaMemPoolImportFromShareableHandle", "handle");
+        self.enter(signature, &[Field::Bytes(&[digest; 16])]);
+        self.leave_with(signature!("cudaMemPoolImportFromShareableHandle", "pool"), pool);
+    }
+
+    /// `cudaMallocFromPoolAsync` on the default stream returns this address.
+    pub fn malloc_from_pool(&mut self, bytes: u64, address: u64, pool: u64) {
+        let fields = [Field::Number(bytes), Field::Address(pool), Field::Address(0)];
+        self.enter(signature!("cudaMallocFromPoolAsync", "bytes", "pool", "stream"), &fields);
+        self.leave_with(signature!("cudaMallocFromPoolAsync", "address"), address);
+    }
+
+    /// `cudaMemPoolExportPointer` gives a handle of this digest.
+    pub fn export_pointer(&mut self, address: u64, digest: u8) {
+        self.enter(signature!("cudaMemPoolExportPointer", "address"), &[Field::Address(address)]);
+        self.gives_handle(signature!("cudaMemPoolExportPointer", "handle"), digest);
+    }
+
+    /// `cudaMemPoolImportPointer` of this digest returns this address.
+    pub fn import_pointer(&mut self, pool: u64, digest: u8, address: u64) {
+        let fields = [Field::Address(pool), Field::Bytes(&[digest; 16])];
+        self.enter(signature!("cudaMemPoolImportPointer", "pool", "handle"), &fields);
+        self.leave_with(signature!("cudaMemPoolImportPointer", "address"), address);
+    }
+
+    fn gives_handle(&mut self, signature: &'static Signature, digest: u8) {
+        let time = self.tick();
+        self.writer().leave_with(time, signature, &[Field::Bytes(&[digest; 16])]);
+    }
+
     /// `cudaIpcGetEventHandle` gives a handle of this digest.
     pub fn export_event(&mut self, event: u64, digest: u8) {
         self.enter(signature!("cudaIpcGetEventHandle", "event"), &[Field::Address(event)]);

@@ -310,3 +310,37 @@ fn an_event_that_processes_share_may_order_anything() {
     assert!(!text.contains("MEM-2: on rank 1"), "{text}");
     assert!(text.contains("rank 1 waits for events that processes share in between"), "{text}");
 }
+
+/// Rank 0 lends an allocation of a pool, and frees it in this second; rank 1 has it open from the second to the fifth.
+fn lending_of_a_pool(freed: u64) -> Run {
+    let mut run = Run::new(2);
+    run.all(|process, rank| {
+        if rank == 0 {
+            process.export_pool(0x70, 1);
+            process.malloc_from_pool(BYTES, 0x1000_0000, 0x70);
+            process.export_pointer(0x1000_0000, X);
+            process.time = freed * SECOND;
+            process.from("lend.py:9", |p| p.free_on(0x1000_0000, 0));
+        } else {
+            process.time = 2 * SECOND;
+            process.import_pool(1, 0x80);
+            process.from("peer.py:4", |p| p.import_pointer(0x80, X, 0x2000_0000));
+            process.time = 5 * SECOND;
+            process.from("peer.py:6", |p| p.free_on(0x2000_0000, 0));
+        }
+        process.time = process.time.max(10 * SECOND);
+    });
+    run.exit();
+    run
+}
+
+#[test]
+fn memory_of_a_pool_is_followed_to_another_process() {
+    let text = holds(lending_of_a_pool(7), "shared_pool_kept");
+    assert!(text.contains("1 mapping by"), "{text}");
+}
+
+#[test]
+fn memory_of_a_pool_is_freed_after_it_was_closed() {
+    fails(lending_of_a_pool(3), "shared_pool_broken", "IPC-3", &["lend.py:9", "peer.py:4"]);
+}
