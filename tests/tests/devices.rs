@@ -253,17 +253,21 @@ fn a_timeline_has_each_call_once() {
     assert_eq!(of("ncclGroupEnd"), [0, 0, 1, 1]);
 }
 
+/// The folders of the recordings that are kept in one, in their order.
+fn recordings_in(folder: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("they are kept");
+    let mut folders: Vec<PathBuf> =
+        entries.map(|entry| entry.expect("it is listed").path()).filter(|path| path.is_dir()).collect();
+    folders.sort();
+    folders
+}
+
 /// What real programs of others recorded on two GPUs, most of them one process for both: nccl-tests, examples of NCCL, JAX, CuPy, and
 /// a sample of CUDA that shares memory between processes without NCCL. Each is judged as the report beside it says.
 #[test]
 fn programs_of_others_are_judged_as_their_reports_say() {
     enter();
-    let mut folders: Vec<PathBuf> = std::fs::read_dir("tests/recordings/devices")
-        .expect("they are kept")
-        .map(|entry| entry.expect("it is listed").path())
-        .filter(|path| path.is_dir())
-        .collect();
-    folders.sort();
+    let folders = recordings_in("tests/recordings/devices");
     assert!(folders.len() >= 12, "only {} recordings were found", folders.len());
     let differ: Vec<String> = folders
         .iter()
@@ -280,12 +284,7 @@ fn programs_of_others_are_judged_as_their_reports_say() {
 #[test]
 fn programs_with_symmetric_memory_are_judged() {
     enter();
-    let mut folders: Vec<PathBuf> = std::fs::read_dir("tests/recordings/symmetric")
-        .expect("they are kept")
-        .map(|entry| entry.expect("it is listed").path())
-        .filter(|path| path.is_dir())
-        .collect();
-    folders.sort();
+    let folders = recordings_in("tests/recordings/symmetric");
     let bad =
         |folder: &PathBuf| folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("bad"));
     assert!(folders.iter().filter(|folder| !bad(folder)).count() >= 30, "{} recordings", folders.len());

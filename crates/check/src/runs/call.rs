@@ -210,9 +210,9 @@ impl Unjudged {
 /// How a kernel uses the signal pads of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SignalCall {
-    /// It signals to every other rank and waits for every other, before it does anything and behind it.
+    /// It signals to every other rank and waits for every other, on channels of its own.
     Kernel,
-    /// It signals to every other rank and waits for every other.
+    /// The same on the channel that the call names, and nothing else.
     Barrier,
     /// It signals to one.
     Put,

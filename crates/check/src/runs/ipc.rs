@@ -161,11 +161,6 @@ impl IpcListener {
         }
         let address = call.get("address").and_then(Argument::number).unwrap_or(0);
         let made = result.and_then(|result| result.get("address")).and_then(Argument::number);
-        // A handle that is not known is no other handle.
-        let handle = |of: Option<&Shape>| {
-            let id = of.and_then(|of| of.get("handle")).filter(|id| **id != Argument::None)?;
-            Some(id.to_string().into())
-        };
         match CallKind::of(&call.name) {
             CallKind::Allocate(_) => {
                 if let Some(made) = made {
@@ -180,12 +175,12 @@ impl IpcListener {
                 None => self.closed(address, at),
             },
             CallKind::IpcExport => {
-                if let Some(digest) = handle(result) {
+                if let Some(digest) = result.and_then(handle_of) {
                     self.exports(digest, (number, at), address);
                 }
             }
             CallKind::IpcOpen => {
-                if let (Some(digest), Some(made)) = (handle(Some(call)), made) {
+                if let (Some(digest), Some(made)) = (handle_of(call), made) {
                     self.opens(digest, (number, at), made);
                 }
             }
@@ -210,13 +205,9 @@ impl IpcListener {
         call: &Shape,
         result: Option<&Shape>,
     ) {
-        let text = |of: Option<&Shape>| {
-            let id = of?.get("handle").filter(|id| **id != Argument::None)?;
-            Some(id.to_string().into_boxed_str())
-        };
         let given = |key: &str| call.get(key).and_then(Argument::number);
         let made = |key: &str| result.and_then(|result| result.get(key)).and_then(Argument::number);
-        let (goes, comes) = (text(result), text(Some(call)));
+        let (goes, comes) = (result.and_then(handle_of), handle_of(call));
         match shared {
             ShareableCall::CreatesMemory => {
                 if let (Some(physical), Some(len_bytes)) = (made("memory"), given("bytes")) {
@@ -225,20 +216,16 @@ impl IpcListener {
                 }
             }
             ShareableCall::ExportsMemory => {
-                let Some(physical) = given("memory").filter(|memory| self.created.contains_key(memory))
-                else {
-                    return;
-                };
-                let mapped = self.living.iter().find(|(_, region)| region.physical == Some(physical));
-                let mapped = mapped.map(|(&address, _)| address);
-                if let (Some(digest), Some(address)) = (goes.clone(), mapped) {
-                    self.exports(digest, (number, at), address);
-                } else if let Some(digest) = goes {
-                    let len_bytes = self.created[&physical];
-                    self.exported.push(ExportedRegion { len_bytes, freed: None, held: true });
-                    let exported = Some(self.exported.len() - 1);
-                    self.exports.push(HandleExport { digest, number, at, address: 0, exported });
+                let physical = given("memory");
+                let created = physical.and_then(|physical| self.created.get(&physical).copied());
+                let (Some(digest), Some(len_bytes)) = (goes, created) else { return };
+                let mapped = self.living.iter().find(|(_, region)| region.physical == physical);
+                if let Some((&address, _)) = mapped {
+                    return self.exports(digest, (number, at), address);
                 }
+                self.exported.push(ExportedRegion { len_bytes, freed: None, held: true });
+                let exported = Some(self.exported.len() - 1);
+                self.exports.push(HandleExport { digest, number, at, address: 0, exported });
             }
             ShareableCall::ImportsMemory => {
                 if let (Some(digest), Some(physical)) = (comes, made("memory")) {
@@ -330,6 +317,12 @@ impl IpcListener {
     }
 }
 
+/// What a handle that a call was given, or returned, is called. One that is not known is no other handle.
+fn handle_of(shape: &Shape) -> Option<Box<str>> {
+    let id = shape.get("handle").filter(|id| **id != Argument::None)?;
+    Some(id.to_string().into())
+}
+
 /// Memory that a call opened.
 #[derive(Debug, Clone)]
 pub(super) struct Opened {
@@ -406,7 +399,8 @@ pub(super) fn join(processes: &[(Rank, &Header, &IpcListener)]) -> Vec<SharedMem
                 .closed
                 .unwrap_or(Span { entered: local.lived, returned: local.lived });
             let there = HostTime { header: there };
-            let freed = match exported.freed.filter(|_| !exported.held) {
+            let may_be_gone = exported.freed.filter(|_| !exported.held);
+            let freed = match may_be_gone {
                 Some(freed) if there.before(freed, (here, open.at)) => Freed::BeforeOpened,
                 Some(freed)
                     if here.before(open.at, (there, freed)) && there.before(freed, (here, closed)) =>
@@ -416,8 +410,7 @@ pub(super) fn join(processes: &[(Rank, &Header, &IpcListener)]) -> Vec<SharedMem
                 Some(_) | None => Freed::AfterClosed,
             };
             let too_close = freed == Freed::AfterClosed
-                && !exported.held
-                && exported.freed.is_some_and(|freed| !here.before(closed, (there, freed)));
+                && may_be_gone.is_some_and(|freed| !here.before(closed, (there, freed)));
             let opened = Opened { handle, len_bytes: exported.len_bytes, freed, too_close };
             shared[opener].opens.insert(open.number, opened);
         }

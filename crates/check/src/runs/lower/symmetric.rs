@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rankcheck_model::{ExchangeOp, FlagAct, FlagOp, LocId, Op, Operand, Rank, StreamOp, Token};
+use rankcheck_model::{ExchangeOp, FlagAct, FlagOp, LocId, Op, Operand, Rank, StreamOp};
 use rankcheck_recording::{Argument, Shape};
 use rustc_hash::FxHashMap;
 
@@ -122,30 +122,22 @@ impl Lowering<'_> {
                 format!("signal pad (channel {})", number(call, "channel"))
             }
         };
-        let pad = |names: &SourceNames, of: Rank, by: Rank| {
-            let ranks: Vec<String> = buffer.members.iter().map(|rank| rank.0.to_string()).collect();
-            let (number, ranks) = (buffer.number, ranks.join(", "));
-            names.token(&format!(
-                "{channel} that rank {} sets on rank {}, of exchange #{number} of ranks {ranks}",
-                by.0, of.0,
-            ))
+        let ranks: Vec<String> = buffer.members.iter().map(|rank| rank.0.to_string()).collect();
+        let of_exchange = format!("exchange #{} of ranks {}", buffer.number, ranks.join(", "));
+        let names = self.names;
+        let swap = |of: Rank, by: Rank, act: FlagAct| {
+            let flag =
+                names.token(&format!("{channel} that rank {} sets on rank {}, of {of_exchange}", by.0, of.0));
+            one(Op::Flag(FlagOp { flag, act, stream: Some(stream) }), origin)
         };
-        let put =
-            |names: &SourceNames, other: Rank| (pad(names, other, me), FlagAct::Swap { from: 0, to: 1 });
-        let wait =
-            |names: &SourceNames, other: Rank| (pad(names, me, other), FlagAct::Swap { from: 1, to: 0 });
-        let mut acts: Vec<(Token, FlagAct)> = Vec::new();
+        self.ordered(stream, origin);
         if signal != SignalCall::Wait {
-            acts.extend(others.iter().map(|other| put(self.names, *other)));
+            items.extend(others.iter().flat_map(|other| swap(*other, me, FlagAct::Swap { from: 0, to: 1 })));
         }
         if signal != SignalCall::Put {
-            acts.extend(others.iter().map(|other| wait(self.names, *other)));
+            items.extend(others.iter().flat_map(|other| swap(me, *other, FlagAct::Swap { from: 1, to: 0 })));
         }
-        self.ordered(stream, origin);
-        let name = self.names.token(&call.name);
-        for (flag, act) in acts {
-            items.extend(one(Op::Flag(FlagOp { flag, act, stream: Some(stream) }), origin));
-        }
+        let name = names.token(&call.name);
         items.extend(one(
             Op::Stream(StreamOp::Kernel { name, reads: [].into(), writes: [].into(), stream }),
             origin,
