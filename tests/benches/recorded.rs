@@ -12,8 +12,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rankcheck::runs::fold::fold;
-use rankcheck::runs::judge::{Recording, RunVerdict, judge, read, read_whole};
+use rankcheck::runs::fold::{Folding, fold};
+use rankcheck::runs::judge::{Recording, RunVerdict, judge, read, read_folded};
 use rankcheck::runs::sequence::{ReadUntil, read_all};
 use rankcheck::runs::world::files;
 use rankcheck_tests::training::{Sizes, Training};
@@ -33,6 +33,13 @@ fn main() {
         (None, None) => vec![(32, 50_000), (32, 100_000), (32, 200_000)],
         (ranks, calls) => vec![(ranks.unwrap_or(512), calls.unwrap_or(1_000_000))],
     };
+    if let Some(drawn) = number("RANKCHECK_BENCH_DRAWN") {
+        println!("training with sizes in an order that never repeats");
+        for &(ranks, calls) in &sizes {
+            measure(&training(ranks, calls, 99, Sizes::Drawn(drawn)));
+        }
+        return;
+    }
     for checkpoint in [99, 100] {
         println!("training that repeats itself, with a checkpoint every {checkpoint} iterations");
         for &(ranks, calls) in &sizes {
@@ -86,18 +93,21 @@ fn measure(training: &Training) {
 
 fn check(directory: &Path, calls: u64, ranks: u32) {
     let files = files(directory).expect("they are there");
-    let ((world, mut sequences), reading) =
+    let ((mut world, mut sequences), reading) =
         timed(|| read_all(&files, ReadUntil::End).expect("they are whole"));
-    let (folds, folding) = timed(|| fold(&world, &mut sequences));
+    let (folded, folding) = timed(|| fold(&mut world, &mut sequences, Folding::default()));
     let left: u64 = sequences.iter().map(|sequence| sequence.symbols.len() as u64).sum();
     drop(sequences);
     println!(
         "  {ranks} ranks, {calls} calls: sequences in {reading:.2?} ({:.1} ns a call), {} folds in {folding:.2?}, \
          {left} calls left",
         reading.as_nanos() as f64 / calls as f64,
-        folds.len(),
+        folded.iterations.len(),
     );
-    if let Some(fold) = folds.first() {
+    for copies in &folded.copies {
+        println!("    {copies}");
+    }
+    for fold in &folded.iterations {
         println!("    {fold}");
     }
     let before = processor();
@@ -136,10 +146,10 @@ fn recorded() {
         };
         let recording = read(&folder).expect("it is a run");
         let calls: u64 = recording.program.ranks.iter().map(|rank| rank.calls).sum();
-        let gone: u64 = recording.folds.iter().map(|fold| fold.calls).sum();
+        let gone: u64 = recording.folded.iterations.iter().map(|fold| fold.calls).sum();
         drop(recording);
         let folded = worked(&|| read(&folder).expect("it is a run"));
-        let whole = worked(&|| read_whole(&folder).expect("it is a run"));
+        let whole = worked(&|| read_folded(&folder, Folding::Nothing).expect("it is a run"));
         println!(
             "{}: {calls} calls in {bytes} bytes, {:.1} % folded; {:.1} ms of processors ({:.0} ns a call), whole {:.0} ms ({:.0} ns)",
             folder.file_name().unwrap_or_default().display(),

@@ -8,11 +8,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rankcheck::runs::RunError;
-use rankcheck::runs::fold::fold;
+use rankcheck::runs::fold::{Folding, fold};
 use rankcheck::runs::sequence::{ReadUntil, read_all};
 use rankcheck_recording::layout::{EXTENT_HEADER_BYTES, Extent, HEADER_BYTES};
 
-use crate::training::{Change, Divergence, Sizes, Training};
+use crate::training::{Change, Divergence, DivergesWith, Sizes, Training};
 
 /// Numbers that look random and are the same every time.
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ impl Random {
 ///
 /// If they cannot be written.
 pub fn seeds(directory: &Path) -> io::Result<Vec<Vec<u8>>> {
-    let killed = Divergence { rank: 1, iteration: 3, change: Change::Killed };
+    let killed = Divergence { rank: 1, iteration: 3, with: DivergesWith::Nobody, change: Change::Killed };
     let trainings = [
         Training { iterations: 12, irregular: 3, ..Training::default() },
         Training { iterations: 4, sizes: Sizes::Drawn(1 << 12), ..Training::default() },
@@ -200,9 +200,9 @@ fn seal(bytes: &mut [u8]) {
 /// If the reader does, or if a symbol was made out of nothing.
 pub fn read(bytes: &[u8], file: &Path) -> Result<usize, RunError> {
     std::fs::write(file, bytes).expect("the directory for temporary files can be written");
-    let (world, mut sequences) = read_all(&[PathBuf::from(file)], ReadUntil::End)?;
+    let (mut world, mut sequences) = read_all(&[PathBuf::from(file)], ReadUntil::End)?;
     let symbols = sequences.iter().map(|sequence| sequence.symbols.len()).sum();
     assert!(symbols <= bytes.len(), "a symbol needs a byte: {symbols} out of {}", bytes.len());
-    fold(&world, &mut sequences);
+    fold(&mut world, &mut sequences, Folding::IterationsAndRanks { from: 1 });
     Ok(symbols)
 }

@@ -54,10 +54,27 @@ pub enum Sizes {
 pub struct Divergence {
     /// The world rank that diverges.
     pub rank: u32,
+    /// Who else does the same.
+    pub with: DivergesWith,
     /// The iteration in which it diverges, from 0.
     pub iteration: u64,
     /// What it does there that the others do not.
     pub change: Change,
+}
+
+/// Who does what a rank does otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DivergesWith {
+    /// Only the rank.
+    Nobody,
+    /// All ranks of its stage, in all copies.
+    Stage,
+    /// All ranks with its part of the layers, in all stages and copies.
+    Part,
+    /// All ranks of its copy of the model.
+    Copy,
+    /// All ranks.
+    Everybody,
 }
 
 /// What is done otherwise.
@@ -75,6 +92,8 @@ pub enum Change {
     OtherOrder,
     /// A kernel more: nobody else is concerned.
     OneKernelMore,
+    /// What comes behind the last reduction does not wait for it: a checkpoint copies gradients while they are reduced.
+    NoWait,
     /// The iteration is left out.
     NoIteration,
     /// The process is killed in the middle of the iteration.
@@ -272,10 +291,20 @@ impl Process<'_> {
 
     /// Whether this process does this now.
     fn changes(&self, change: Change) -> bool {
+        let Training { tensor, pipeline, .. } = *self.training;
+        let part = |rank: u32| rank % tensor;
+        let stage = |rank: u32| rank / tensor % pipeline;
+        let copy = |rank: u32| rank / tensor / pipeline;
         self.training.divergence.is_some_and(|divergence| {
-            divergence.rank == self.rank
-                && divergence.iteration == self.iteration
-                && divergence.change == change
+            let (mine, its) = (self.rank, divergence.rank);
+            let diverges = match divergence.with {
+                DivergesWith::Nobody => mine == its,
+                DivergesWith::Stage => stage(mine) == stage(its),
+                DivergesWith::Part => part(mine) == part(its),
+                DivergesWith::Copy => copy(mine) == copy(its),
+                DivergesWith::Everybody => true,
+            };
+            diverges && divergence.iteration == self.iteration && divergence.change == change
         })
     }
 
@@ -444,7 +473,9 @@ impl Process<'_> {
             }
             self.reduce(WORLD, block, 1);
         }
-        self.after(COMMUNICATE, COMPUTE);
+        if !self.changes(Change::NoWait) {
+            self.after(COMMUNICATE, COMPUTE);
+        }
         self.call(&FREE, &[Field::Address(block), stream]);
         self.call(&SYNCHRONIZE, &[stream]);
         Flow::On

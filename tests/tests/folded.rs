@@ -7,15 +7,15 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 
-use rankcheck::runs::fold::{Fold, fold};
-use rankcheck::runs::judge::{self as judging, Judged, Recording, RunVerdict, read, read_whole};
+use rankcheck::runs::fold::{Fold, Folding, fold};
+use rankcheck::runs::judge::{self as judging, Judged, Recording, RunVerdict, read, read_folded};
 use rankcheck::runs::sequence::{ReadUntil, Sequence, Symbol, read_all};
 use rankcheck::runs::world::{RunCommId, World, files};
 use rankcheck_model::Rank;
 use rankcheck_recording::{Argument, Shape};
 use rankcheck_tests::edited::{Edit, EditableFile};
 use rankcheck_tests::repository::enter;
-use rankcheck_tests::training::{Change, Divergence, Sizes, Training};
+use rankcheck_tests::training::{Change, Divergence, DivergesWith, Sizes, Training};
 use rstest::{Context, rstest};
 
 /// A directory that goes when the test ends.
@@ -123,13 +123,13 @@ type Found = BTreeMap<String, BTreeSet<(Rank, u64)>>;
 fn compare(training: &Training, name: &str) -> (Vec<Fold>, f64, Found) {
     let directory = Directory::new(name);
     training.write(&directory.0).expect("the directory for temporary files can be written");
-    let (world, mut sequences) =
+    let (mut world, mut sequences) =
         read_all(&files(&directory.0).expect("they are there"), ReadUntil::End).expect("they are whole");
     let whole = plainly(&world, &sequences);
     let symbols =
         |sequences: &[Sequence]| sequences.iter().map(|sequence| sequence.symbols.len()).sum::<usize>();
     let before = symbols(&sequences);
-    let folds = fold(&world, &mut sequences);
+    let folds = fold(&mut world, &mut sequences, Folding::Iterations).iterations;
     assert_eq!(whole, plainly(&world, &sequences), "{training:?} {folds:?}");
     (folds, symbols(&sequences) as f64 / before as f64, whole)
 }
@@ -164,7 +164,7 @@ fn a_loop_in_a_loop_is_folded_twice() {
 fn what_differs_once_is_found_with_its_call(#[context] context: Context, #[case] change: Change) {
     let name = context.description.expect("every case has a name");
     for iteration in [0, 1, 100, 298, 299] {
-        let divergence = Some(Divergence { rank: 5, iteration, change });
+        let divergence = Some(Divergence { rank: 5, iteration, with: DivergesWith::Nobody, change });
         let training = Training { iterations: 300, divergence, ..Training::default() };
         let (folds, _, found) = compare(&training, &format!("differs-{name}"));
         assert!(!found.is_empty(), "in iteration {iteration}");
@@ -174,7 +174,12 @@ fn what_differs_once_is_found_with_its_call(#[context] context: Context, #[case]
 
 #[test]
 fn a_kernel_more_is_no_reason_to_judge_the_rest_again() {
-    let divergence = Some(Divergence { rank: 3, iteration: 150, change: Change::OneKernelMore });
+    let divergence = Some(Divergence {
+        rank: 3,
+        iteration: 150,
+        with: DivergesWith::Nobody,
+        change: Change::OneKernelMore,
+    });
     let training = Training { iterations: 300, divergence, ..Training::default() };
     let (folds, left, found) = compare(&training, "kernel");
     assert_eq!(folds.len(), 1, "{folds:?}");
@@ -236,7 +241,44 @@ impl Draws {
                 Change::Killed,
             ]);
             let (rank, iteration) = (self.small(training.ranks()), self.below(training.iterations));
-            training.divergence = Some(Divergence { rank, iteration, change });
+            training.divergence = Some(Divergence { rank, iteration, with: DivergesWith::Nobody, change });
+        }
+        training
+    }
+
+    /// A run of which ranks do the same; two of three times some of them do something else once.
+    fn training_of_copies(&mut self) -> Training {
+        let mut training = Training {
+            tensor: 1 + self.small(3),
+            pipeline: 1 + self.small(3),
+            data: 1 + self.small(4),
+            iterations: 4 + self.below(8),
+            sizes: self.one(&[Sizes::Fixed, Sizes::Drawn(64)]),
+            divergence: None,
+            ..self.training()
+        };
+        if self.below(3) > 0 {
+            let change = self.one(&[
+                Change::OtherCount,
+                Change::OnceMore,
+                Change::Never,
+                Change::NoMessage,
+                Change::OtherOrder,
+                Change::OneKernelMore,
+                Change::NoWait,
+                Change::NoWait,
+                Change::NoIteration,
+                Change::Killed,
+            ]);
+            let with = self.one(&[
+                DivergesWith::Nobody,
+                DivergesWith::Stage,
+                DivergesWith::Part,
+                DivergesWith::Copy,
+                DivergesWith::Everybody,
+            ]);
+            let (rank, iteration) = (self.small(training.ranks()), self.below(training.iterations));
+            training.divergence = Some(Divergence { rank, iteration, with, change });
         }
         training
     }
@@ -258,6 +300,38 @@ fn folded_and_whole_agree() {
     }
     println!("{runs} runs, {folded} folded, {differ} with findings");
     assert!(folded as u64 * 2 > runs && differ as u64 * 4 > runs, "{folded} folded, {differ} with findings");
+}
+
+/// Ranks that do what others do are left out, and what is left is judged alone: it holds if the whole does, and breaks the same
+/// rules.
+#[test]
+fn copies_are_judged_like_the_whole() {
+    let runs = wanted("RANKCHECK_RUNS").unwrap_or(150);
+    let mut draws = Draws(wanted("RANKCHECK_SEED").unwrap_or(5));
+    let (mut folded, mut wrong) = (0, 0);
+    let mut broken = BTreeSet::new();
+    for run in 0..runs {
+        let training = draws.training_of_copies();
+        let directory = Directory::new(&format!("copies-{run}"));
+        training.write(&directory.0).expect("the directory for temporary files can be written");
+        let judged = |folding: Folding| {
+            let recording = read_folded(&directory.0, folding).expect("it is a run");
+            judging::judge_as_read(recording, None).expect("it is not too long")
+        };
+        let rules = |judged: &Judged| {
+            let rules: BTreeSet<_> = judged.findings.iter().map(|finding| finding.rule).collect();
+            (judged.verdict, rules, judged.divergences.is_empty())
+        };
+        let left = judged(Folding::IterationsAndRanks { from: 1 });
+        let whole = judged(Folding::Nothing);
+        assert_eq!(rules(&left), rules(&whole), "{training:?}\n{:?}", left.recording.folded.copies);
+        let copies = !left.recording.folded.copies.is_empty();
+        folded += u64::from(copies);
+        wrong += u64::from(copies && whole.verdict != RunVerdict::Holds);
+        broken.extend(whole.findings.iter().filter(|_| copies).map(|finding| finding.rule.id()));
+    }
+    println!("{runs} runs, {folded} with copies, {wrong} of these do not hold: {broken:?}");
+    assert!(folded * 2 > runs && wrong * 8 > runs, "{folded} with copies, {wrong} do not hold");
 }
 
 /// What is wrong with a run and where its ranks diverge.
@@ -288,10 +362,14 @@ fn the_rules_find_the_same_folded_and_whole() {
         let directory = Directory::new(&format!("rules-{run}"));
         training.write(&directory.0).expect("the directory for temporary files can be written");
         let recording = read(&directory.0).expect("it is a run");
-        folded += u64::from(!recording.folds.is_empty());
+        folded += u64::from(!recording.folded.iterations.is_empty());
         let found = says_all(recording);
         fail += u64::from(found.0 == RunVerdict::Fails);
-        assert_eq!(found, says_all(read_whole(&directory.0).expect("it is a run")), "{training:?}");
+        assert_eq!(
+            found,
+            says_all(read_folded(&directory.0, Folding::Nothing).expect("it is a run")),
+            "{training:?}"
+        );
     }
     println!("{runs} runs, {folded} folded, {fail} fail");
     assert!(folded * 2 > runs && fail * 4 > runs, "{folded} folded, {fail} fail");
@@ -320,12 +398,12 @@ fn recorded_training_is_folded() {
     for folder in recorded_loops() {
         let recording = read(&folder).expect("it is a run");
         let calls: u64 = recording.program.ranks.iter().map(|rank| rank.calls).sum();
-        let folded: u64 = recording.folds.iter().map(|fold| fold.calls).sum();
+        let folded: u64 = recording.folded.iterations.iter().map(|fold| fold.calls).sum();
         let what = format!("{}: {folded} of {calls}", folder.display());
         assert!(calls > 2 * 20_000 && folded * 100 >= calls * 95, "{what}");
         let judged = found(recording);
         assert_eq!(judged.0, RunVerdict::Holds, "{what}");
-        assert_eq!(judged, found(read_whole(&folder).expect("it is a run")), "{what}");
+        assert_eq!(judged, found(read_folded(&folder, Folding::Nothing).expect("it is a run")), "{what}");
     }
 }
 
@@ -411,9 +489,9 @@ fn recorded_loops_with_one_call_changed_are_judged_alike() {
                 file.write(&directory.0.join(format!("rank{at}.rankrec")));
             }
             let recording = read(&directory.0).expect("it is a run");
-            folded += usize::from(!recording.folds.is_empty());
+            folded += usize::from(!recording.folded.iterations.is_empty());
             let judged_folded = found(recording);
-            let whole = found(read_whole(&directory.0).expect("it is a run"));
+            let whole = found(read_folded(&directory.0, Folding::Nothing).expect("it is a run"));
             let what = format!(
                 "{}: {zone:?} call {nth} ({}) of rank {rank}: {edit:?}, all {everywhere}",
                 folder.display(),

@@ -6,7 +6,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use rankcheck::runs::judge::{Judged, RunVerdict, judge, read, read_whole};
+use rankcheck::runs::fold::Folding;
+use rankcheck::runs::judge::{Judged, RunVerdict, judge, read, read_folded};
 use rankcheck::runs::report::text;
 use rankcheck_recording::{Field, Signature};
 use rankcheck_tests::recording::{F32, Process, Run};
@@ -19,7 +20,8 @@ const MIB: u64 = 1 << 20;
 /// The verdict of a run is the same folded and whole.
 fn judged(run: Run, name: &str) -> Judged {
     let saved = run.save(&format!("known-{name}"));
-    let whole = judge(read_whole(&saved.folder).expect("a recording"), None).expect("it can be judged");
+    let whole = judge(read_folded(&saved.folder, Folding::Nothing).expect("a recording"), None)
+        .expect("it can be judged");
     let folded = judge(read(&saved.folder).expect("a recording"), None).expect("it can be judged");
     assert_eq!(folded.verdict, whole.verdict, "{}\n{}", text(&folded), text(&whole));
     folded
@@ -114,7 +116,7 @@ fn what_has_no_elements_parts_nobody() {
             for counts in [[Some(0); 3], [Some(0), None, None], [None, Some(0), Some(0)]] {
                 let judged = judged(run(call, counts, rounds), "empty");
                 is(&judged, RunVerdict::Holds, &["on 1 communicator by 3 ranks"]);
-                assert_eq!(judged.recording.folds.is_empty(), rounds == 1, "{}", text(&judged));
+                assert_eq!(judged.recording.folded.iterations.is_empty(), rounds == 1, "{}", text(&judged));
             }
         }
         let differs = judged(run(call, [Some(0), Some(8), Some(8)], 1), "empty-one");

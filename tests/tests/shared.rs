@@ -254,9 +254,19 @@ fn iterations_that_open_memory_are_all_judged() {
         run
     };
     let folded = judged(run(false), "lent-folded");
-    assert_eq!((folded.verdict, folded.recording.folds.len()), (RunVerdict::Holds, 1), "{}", text(&folded));
+    assert_eq!(
+        (folded.verdict, folded.recording.folded.iterations.len()),
+        (RunVerdict::Holds, 1),
+        "{}",
+        text(&folded)
+    );
     let whole = judged(run(true), "lent-loop");
-    assert_eq!((whole.verdict, whole.recording.folds.len()), (RunVerdict::Holds, 0), "{}", text(&whole));
+    assert_eq!(
+        (whole.verdict, whole.recording.folded.iterations.len()),
+        (RunVerdict::Holds, 0),
+        "{}",
+        text(&whole)
+    );
 }
 
 /// Two ranks share an event. What is ordered without it holds, and what rests on it is not known.

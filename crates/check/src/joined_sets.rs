@@ -19,7 +19,11 @@ impl JoinedSets {
 
     /// Makes one set of those that two indices are in.
     pub(crate) fn join(&mut self, one: usize, other: usize) {
-        let (one, other) = (self.first(one), self.first(other));
-        self.0[one.max(other)] = one.min(other);
+        let (first, second) = (self.first(one), self.first(other));
+        let (lower, higher) = (first.min(second), first.max(second));
+        // Ways stay short.
+        for at in [one, other, higher] {
+            self.0[at] = lower;
+        }
     }
 }

@@ -58,7 +58,7 @@ pub fn diagram(judged: &Judged) -> Result<Diagram, RunError> {
         diagram.about.add_paths(diverge, look_at);
         time(judged, run, &mut diagram)?;
     }
-    diagram.left_out.extend(judged.recording.folds.iter().map(|fold| format!("not shown again: {fold}")));
+    diagram.left_out.extend(judged.recording.folds().map(|fold| format!("not shown again: {fold}")));
     layout::finish(&mut diagram);
     Ok(diagram)
 }
@@ -133,7 +133,7 @@ fn about(judged: &Judged) -> AboutFinding {
     let report = text(judged);
     let (sentences, facts) = said(&report);
     let folder = judged.recording.folder.display().to_string();
-    let calls: u64 = judged.there().map(|(_, program)| program.calls).sum();
+    let calls = judged.recording.calls();
     let named =
         |label: &str| facts.iter().find(|fact| fact.label == label).and_then(|fact| fact.lines.first());
     let sentence =

@@ -10,17 +10,24 @@
 //! Steps are equal if their calls have the same names: `order` finds which record a wait meets and which accesses the process
 //! orders itself, `names` says what calls are called, `count` what they do to communicators, `walk` takes out.
 //! Where anything is in doubt nothing is folded; that costs time, and no finding.
+//!
+//! Ranks that do what others do are judged once too (`alike`, `copies`).
 //! Not here: what is judged.
 
+mod alike;
+mod copies;
 mod count;
 mod names;
 mod order;
 mod walk;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
+use std::sync::Mutex;
 
-use rankcheck_model::Rank;
+use rankcheck_model::{Rank, ranks_in_words};
+use rustc_hash::FxHashSet;
 
 use self::names::CallNames;
 pub(super) use self::names::{CallRole, CallRoles};
@@ -62,18 +69,154 @@ impl fmt::Display for Fold {
     }
 }
 
-/// Folds the sequences of a world; `sequences` are those of `world.members`, in that order.
+/// From so many ranks on those that do what others do are looked for. Fewer are judged in no time, and a report on
+/// each says more.
+pub const RANKS_FROM: usize = 64;
+
+/// What is taken out of a recording before it is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Folding {
+    /// Nothing: all that was recorded is judged.
+    Nothing,
+    /// Iterations that repeat others.
+    Iterations,
+    /// Iterations, and ranks that do what others do if there are so many.
+    IterationsAndRanks {
+        /// How many there have to be.
+        from: usize,
+    },
+}
+
+impl Default for Folding {
+    fn default() -> Self {
+        Self::IterationsAndRanks { from: RANKS_FROM }
+    }
+}
+
+/// What was taken out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Folded {
+    /// Iterations that repeat others.
+    pub iterations: Vec<Fold>,
+    /// Ranks that do what others do.
+    pub copies: Vec<RankCopies>,
+    /// How many calls each of the ranks made that are not there any more.
+    pub calls: BTreeMap<Rank, u64>,
+}
+
+/// Ranks that are not judged, because they do what others do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankCopies {
+    /// Those that are left out.
+    pub ranks: Vec<Rank>,
+    /// Those that they are copies of.
+    pub of: Vec<Rank>,
+    /// How many calls they made.
+    pub calls: u64,
+}
+
+impl fmt::Display for RankCopies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ranks, of, calls } = self;
+        let does = |ranks: &[Rank]| if ranks.len() == 1 { "does" } else { "do" };
+        let words = |ranks: &[Rank]| {
+            let words = ranks_in_words(ranks.iter().copied());
+            if words.len() > WORDS_AT_MOST { format!("{} ranks", ranks.len()) } else { words }
+        };
+        write!(f, "{} {} what {} {}", words(ranks), does(ranks), words(of), does(of))?;
+        if let ([copy, _, ..], [original, _, ..]) = (&ranks[..], &of[..]) {
+            write!(f, ", such as rank {} what rank {} does", copy.0, original.0)?;
+        }
+        write!(f, ": {calls} calls not judged again")
+    }
+}
+
+/// Longer lists of ranks are told by how many they are.
+const WORDS_AT_MOST: usize = 60;
+
+/// Folds the sequences of a world; `sequences` are those of `world.members`, in that order, and stay so: ranks that are taken out
+/// are no members any more.
 ///
 /// # Panics
 ///
 /// If there is not one sequence for each member.
-pub fn fold(world: &World, sequences: &mut [Sequence]) -> Vec<Fold> {
+pub fn fold(world: &mut World, sequences: &mut Vec<Sequence>, folding: Folding) -> Folded {
     assert_eq!(world.members.len(), sequences.len(), "a sequence for each member");
-    let names = in_parallel(sequences.len(), |at| {
-        let relations = order::relations(world, &world.members[at], &sequences[at]);
-        CallNames::new(&sequences[at], relations)
+    let mut folded = Folded::default();
+    let names = match folding {
+        Folding::Nothing => return folded,
+        Folding::IterationsAndRanks { from } if world.members.len() >= from => {
+            fold_ranks(world, sequences, &mut folded)
+        }
+        Folding::Iterations | Folding::IterationsAndRanks { .. } => {
+            in_parallel(sequences.len(), |at| names_of(world, sequences, at))
+        }
+    };
+    folded.iterations = fold_iterations(world, sequences, &names);
+    folded
+}
+
+fn names_of(world: &World, sequences: &[Sequence], at: usize) -> CallNames {
+    let sequence = &sequences[at];
+    CallNames::new(sequence, order::relations(world, &world.members[at], sequence))
+}
+
+/// Takes out ranks that do what others do. Gives the names of those that are left.
+fn fold_ranks(world: &mut World, sequences: &mut Vec<Sequence>, folded: &mut Folded) -> Vec<CallNames> {
+    // The names of all take more memory than their sequences. Most are of ranks that go.
+    let seen: Mutex<FxHashSet<u128>> = Mutex::default();
+    let known = in_parallel(sequences.len(), |at| {
+        let names = names_of(world, sequences, at);
+        let alike = alike::fingerprint(&world.members[at], &sequences[at], &names);
+        let keeps = alike.is_none_or(|alike| seen.lock().expect("no thread panics with it").insert(alike));
+        (alike, keeps.then_some(names))
     });
-    let walked = walk::walk(world, sequences, &names);
+    let (alike, mut names): (Vec<Option<u128>>, Vec<Option<CallNames>>) = known.into_iter().unzip();
+    let copy_of = copies::copies(world, sequences, &alike);
+    let rank = |at: usize| world.members[at].rank;
+    for (at, &of) in copy_of.iter().enumerate().filter(|(at, of)| at != *of) {
+        folded.calls.insert(rank(at), sequences[at].returned);
+        let copies = RankCopies { ranks: vec![rank(at)], of: vec![rank(of)], calls: sequences[at].returned };
+        folded.copies.push(copies);
+    }
+    let gone: BTreeSet<Rank> = folded.calls.keys().copied().collect();
+    folded.copies = together(std::mem::take(&mut folded.copies));
+    let left = |at: usize| copy_of[at] == at;
+    let mut at = 0..;
+    sequences.retain(|_| at.next().is_some_and(left));
+    let mut at = 0..;
+    names.retain(|_| at.next().is_some_and(left));
+    world.take_out(gone);
+    let known: Vec<Mutex<Option<CallNames>>> = names.into_iter().map(Mutex::new).collect();
+    in_parallel(sequences.len(), |at| {
+        let known = known[at].lock().expect("no thread panics with it").take();
+        known.unwrap_or_else(|| names_of(world, sequences, at))
+    })
+}
+
+/// Copies of the same ranks are told together: those of one, and then those whose originals go together.
+fn together(copies: Vec<RankCopies>) -> Vec<RankCopies> {
+    let mut by_original: BTreeMap<Vec<Rank>, RankCopies> = BTreeMap::new();
+    for one in copies {
+        let all = by_original.entry(one.of.clone());
+        let all = all.or_insert_with(|| RankCopies { ranks: Vec::new(), of: one.of, calls: 0 });
+        all.ranks.extend(one.ranks);
+        all.calls += one.calls;
+    }
+    let mut by_number: BTreeMap<usize, RankCopies> = BTreeMap::new();
+    for one in by_original.into_values() {
+        let number = one.ranks.len();
+        let all = by_number.entry(number);
+        let all = all.or_insert_with(|| RankCopies { ranks: Vec::new(), of: Vec::new(), calls: 0 });
+        all.ranks.extend(one.ranks);
+        all.of.extend(one.of);
+        all.calls += one.calls;
+    }
+    by_number.into_values().collect()
+}
+
+fn fold_iterations(world: &World, sequences: &mut [Sequence], names: &[CallNames]) -> Vec<Fold> {
+    let walked = walk::walk(world, sequences, names);
     let mut folds = Vec::new();
     for taken in walked.folds {
         let mut fold = Fold {

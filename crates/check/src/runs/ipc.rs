@@ -346,6 +346,13 @@ pub(super) struct SharedMemory {
     pub(super) imports: FxHashSet<u64>,
 }
 
+impl SharedMemory {
+    /// Whether any memory is shared.
+    pub(super) fn is_shared(&self) -> bool {
+        !(self.exports.is_empty() && self.opens.is_empty() && self.imports.is_empty())
+    }
+}
+
 /// Memory of which a call made a handle.
 #[derive(Debug, Clone)]
 pub(super) struct Exported {

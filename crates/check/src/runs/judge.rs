@@ -25,7 +25,7 @@ use super::accesses;
 use super::call::CallKind;
 use super::coverage::{Coverage, LeftOut};
 use super::divergence::{self, Divergence};
-use super::fold::{self, CallRole, CallRoles, Fold};
+use super::fold::{self, CallRole, CallRoles, Folded, Folding};
 use super::gaps::Gaps;
 use super::jobs::{self, ReadProcess};
 use super::lower::{self, Abort, Lacks, Origin, RankRun, RecordingEnd};
@@ -126,8 +126,8 @@ pub struct Recording {
     pub job: Option<RecordedJob>,
     /// Which process is which rank, and which communicator is which.
     pub world: World,
-    /// Iterations that are not judged again.
-    pub folds: Vec<Fold>,
+    /// Iterations and ranks that are not judged again.
+    pub folded: Folded,
     /// What every rank did.
     pub program: Arc<RunProgram>,
     /// The version of NCCL that it says it ran on.
@@ -138,7 +138,7 @@ pub struct Recording {
     pub hosts: Vec<String>,
     /// The files of its processes.
     files: Vec<PathBuf>,
-    fold: FoldWith,
+    folding: Folding,
 }
 
 /// One of several jobs that were recorded together.
@@ -158,8 +158,6 @@ impl fmt::Display for RecordedJob {
         write!(f, "job {nth} of {of}: {command}")
     }
 }
-
-type FoldWith = fn(&World, &mut [Sequence]) -> Vec<Fold>;
 
 /// The first communicator that anybody aborted, where a run is judged as it stood then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,15 +233,7 @@ pub enum Asked {
 /// # Errors
 /// If it is none, or no recording of one job.
 pub fn read(folder: &Path) -> Result<Recording, RunError> {
-    one_job(folder, fold::fold)
-}
-
-/// Reads the recording in a directory; nothing is folded.
-///
-/// # Errors
-/// If it is none, or no recording of one job.
-pub fn read_whole(folder: &Path) -> Result<Recording, RunError> {
-    one_job(folder, |_, _| Vec::new())
+    read_folded(folder, Folding::default())
 }
 
 /// Reads each of the jobs that were recorded into a directory, in the order in which they began.
@@ -263,12 +253,16 @@ pub fn read_jobs(folder: &Path) -> Vec<Result<Recording, RunError>> {
         let command =
             processes.first().map_or_else(String::new, |(_, sequence, _)| sequence.header.command.join(" "));
         let job = (of > 1).then_some(RecordedJob { nth, of, command });
-        program_of(folder, job, processes, fold::fold, ReadUntil::End)
+        program_of(folder, job, processes, Folding::default(), ReadUntil::End)
     });
     recorded.collect()
 }
 
-fn one_job(folder: &Path, fold: FoldWith) -> Result<Recording, RunError> {
+/// Reads the recording in a directory, and takes out of it what need not be judged.
+///
+/// # Errors
+/// If it is none, or no recording of one job.
+pub fn read_folded(folder: &Path, folding: Folding) -> Result<Recording, RunError> {
     let processes = sequence::read_processes(&world::files(folder)?, ReadUntil::End)?;
     let jobs = jobs::jobs(&processes);
     if jobs.len() > 1 {
@@ -284,7 +278,7 @@ fn one_job(folder: &Path, fold: FoldWith) -> Result<Recording, RunError> {
             commands: jobs.iter().map(command).collect::<Vec<_>>().join("; "),
         });
     }
-    program_of(folder, None, processes, fold, ReadUntil::End)
+    program_of(folder, None, processes, folding, ReadUntil::End)
 }
 
 /// The program of a job of which these processes were read.
@@ -292,13 +286,13 @@ fn program_of(
     folder: &Path,
     job: Option<RecordedJob>,
     processes: Vec<ReadProcess>,
-    fold: FoldWith,
+    folding: Folding,
     until: ReadUntil,
 ) -> Result<Recording, RunError> {
     let mut files: Vec<PathBuf> = processes.iter().map(|(path, ..)| path.clone()).collect();
     files.dedup();
     let (mut world, mut sequences) = sequence::join(processes)?;
-    let folds = fold(&world, &mut sequences);
+    let folded = fold::fold(&mut world, &mut sequences, folding);
     let left: Vec<(Gaps, CallRoles)> =
         sequences.iter_mut().map(|sequence| (sequence.gaps(), std::mem::take(&mut sequence.roles))).collect();
     let headers: Vec<(u64, String)> =
@@ -307,7 +301,10 @@ fn program_of(
     drop(sequences);
     let names = SourceNames::default();
     let default = names.token("default");
-    let ranks = lower::lower_all(&world, &names, left, until)?;
+    let mut ranks = lower::lower_all(&world, &names, left, until)?;
+    for (rank, calls) in &folded.calls {
+        ranks[rank.at()].calls = *calls;
+    }
     let nccl = ranks.iter().find_map(|rank| rank.nccl.clone());
     let mut began = vec![0; world.ranks as usize];
     let mut hosts = vec![String::new(); world.ranks as usize];
@@ -317,7 +314,7 @@ fn program_of(
     }
     let program = Arc::new(RunProgram { names, ranks, default });
     let folder = folder.to_owned();
-    Ok(Recording { folder, job, world, program, folds, nccl, began, hosts, files, fold })
+    Ok(Recording { folder, job, world, program, folded, nccl, began, hosts, files, folding })
 }
 
 /// Communicators get the names of process groups of their members: of several with the same members the first
@@ -369,6 +366,9 @@ pub fn platform_of(nccl: Option<&str>) -> Platform {
 
 /// Judges a recording.
 ///
+/// Where ranks are left out because they do what others do, the run that is left holds only if the whole does. If it does not
+/// hold, the whole is judged, so that what is wrong is told of all ranks.
+///
 /// A communicator that is aborted lets go whoever stood in it, so a run that was aborted does not show at its end that it
 /// stood still. If nothing else is wrong with it, it is judged as it stood when the first communicator was aborted: if that
 /// is a standstill, it is the answer.
@@ -376,22 +376,31 @@ pub fn platform_of(nccl: Option<&str>) -> Platform {
 /// # Errors
 /// If it has more operations than one run may have, or cannot be read again.
 pub fn judge(recording: Recording, platform: Option<Platform>) -> Result<Judged, RunError> {
-    let judged = judge_as_read(recording, platform)?;
+    let mut judged = judge_as_read(recording, platform)?;
+    if judged.verdict != RunVerdict::Holds && !judged.recording.folded.copies.is_empty() {
+        let whole = judged.recording.again(Folding::Iterations, ReadUntil::End)?;
+        judged = judge_as_read(whole, platform)?;
+    }
     if matches!(judged.verdict, RunVerdict::Fails | RunVerdict::Hangs) {
         return Ok(judged);
     }
     let Some((first, time)) = judged.recording.first_abort() else { return Ok(judged) };
-    let Recording { folder, job, files, fold, .. } = &judged.recording;
-    let until = ReadUntil::Time(time);
-    let then = program_of(folder, job.clone(), sequence::read_processes(files, until)?, *fold, until)?;
-    let then = judge_as_read(then, platform)?;
+    let folding = match judged.recording.folding {
+        Folding::Nothing => Folding::Nothing,
+        Folding::Iterations | Folding::IterationsAndRanks { .. } => Folding::Iterations,
+    };
+    let then = judge_as_read(judged.recording.again(folding, ReadUntil::Time(time))?, platform)?;
     match then.verdict {
         RunVerdict::Hangs => Ok(Judged { aborted: Some(first), ..then }),
         RunVerdict::Holds | RunVerdict::Fails | RunVerdict::Unknown => Ok(judged),
     }
 }
 
-fn judge_as_read(mut recording: Recording, platform: Option<Platform>) -> Result<Judged, RunError> {
+/// Judges a recording as it was read, and nothing else.
+///
+/// # Errors
+/// If it has more operations than one run may have.
+pub fn judge_as_read(mut recording: Recording, platform: Option<Platform>) -> Result<Judged, RunError> {
     let asked = if platform.is_some() { Asked::Yes } else { Asked::No };
     let platform = platform.unwrap_or_else(|| platform_of(recording.nccl.as_deref()));
     let (machine, state, standing) = loop {
@@ -574,6 +583,23 @@ fn names_rank(sentence: &str, rank: Rank) -> bool {
 }
 
 impl Recording {
+    /// Reads it once more.
+    fn again(&self, folding: Folding, until: ReadUntil) -> Result<Self, RunError> {
+        let processes = sequence::read_processes(&self.files, until)?;
+        program_of(&self.folder, self.job.clone(), processes, folding, until)
+    }
+
+    /// What was taken out of it, in words.
+    pub(crate) fn folds(&self) -> impl Iterator<Item = String> {
+        let ranks = self.folded.copies.iter().map(ToString::to_string);
+        ranks.chain(self.folded.iterations.iter().map(ToString::to_string))
+    }
+
+    /// How many calls all ranks made, those that are not judged included.
+    pub(crate) fn calls(&self) -> u64 {
+        self.program.ranks.iter().map(|rank| rank.calls).sum()
+    }
+
     /// The first communicator that anybody aborted, and when: nanoseconds since 1970.
     fn first_abort(&self) -> Option<(FirstAbort, u64)> {
         let of = |(rank, began): (usize, &u64)| {

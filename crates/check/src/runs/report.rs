@@ -95,7 +95,7 @@ pub fn text(judged: &Judged) -> String {
         (RunVerdict::Hangs, _) => "HANGS".to_owned(),
         (RunVerdict::Unknown, _) => "UNKNOWN".to_owned(),
     };
-    let calls: u64 = judged.there().map(|(_, program)| program.calls).sum();
+    let calls = judged.recording.calls();
     let folder = judged.recording.folder.display();
     let _ = write!(out, "{what}  {folder}   {} ranks, {calls} calls", judged.recording.world.ranks);
     if let Some(job) = &judged.recording.job {
@@ -367,9 +367,8 @@ fn rests(judged: &Judged) -> Vec<String> {
         }
         None => format!("no version of NCCL was recorded; judged as {}", judged.platform),
     });
-    let folds = judged.recording.folds.iter();
-    lines.extend(folds.clone().map(ToString::to_string));
-    if folds.count() > 0 {
+    lines.extend(judged.recording.folds());
+    if !judged.recording.folded.iterations.is_empty() {
         lines.push(
             "numbers of collectives and registrations do not count what was not judged again".to_owned(),
         );
@@ -510,7 +509,7 @@ pub fn entry(judged: &Judged) -> RunEntry {
         folder: judged.recording.folder.display().to_string(),
         job: judged.recording.job.clone(),
         ranks: judged.recording.world.ranks,
-        calls: judged.there().map(|(_, program)| program.calls).sum(),
+        calls: judged.recording.calls(),
         platform: judged.platform.name().to_owned(),
         nccl: judged.recording.nccl.clone(),
         verdict: judged.verdict.name(),

@@ -183,6 +183,8 @@ pub struct Sequence {
     pub cuts: Vec<Cut>,
     /// When the last event was: nanoseconds since the process began.
     pub ended: u64,
+    /// How many calls returned, polls included.
+    pub(super) returned: u64,
     /// For each call that was left out, how many calls before it were not.
     left_out: Vec<u32>,
     dictionary: Vec<Symbol>,

@@ -5,7 +5,7 @@
 //! Two steps: [`CommListener`] listens to the calls of one process, [`World::join`] brings all processes together.
 //! Not here: what is done on communicators.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use rankcheck_model::Rank;
@@ -415,6 +415,8 @@ pub struct World {
     /// Files of processes that communicate with nobody beside one of the same rank that does: a loader of
     /// data, a compiler.
     pub bystanders: Vec<PathBuf>,
+    /// Ranks that were recorded and are no members, because they do what members do.
+    pub(super) copies: BTreeSet<Rank>,
 }
 
 impl World {
@@ -457,7 +459,17 @@ impl World {
     #[must_use]
     pub fn missing(&self) -> Vec<Rank> {
         let there: Vec<Rank> = self.members.iter().map(|member| member.rank).collect();
-        (0..self.ranks).map(Rank).filter(|rank| there.binary_search(rank).is_err()).collect()
+        let missing = |rank: &Rank| there.binary_search(rank).is_err() && !self.copies.contains(rank);
+        (0..self.ranks).map(Rank).filter(missing).collect()
+    }
+
+    /// Takes out ranks that do what others do: they are members of nothing any more. Communicators are as large as they were.
+    pub(super) fn take_out(&mut self, copies: BTreeSet<Rank>) {
+        self.members.retain(|member| !copies.contains(&member.rank));
+        for member in self.comms.iter_mut().flat_map(|comm| &mut comm.members) {
+            *member = member.filter(|rank| !copies.contains(rank));
+        }
+        self.copies = copies;
     }
 
     /// A communicator.

@@ -56,14 +56,25 @@ impl CallRoles {
 pub(super) struct CallNames {
     /// The name of each call, by its position in the sequence.
     pub(super) of: Vec<u32>,
+    /// What each name stands for, by the name less one.
+    pub(super) what: Vec<NamedCall>,
     /// What a later call refers to: the position of the one, and of the last that refers to it; by the first.
     pub(super) links: Vec<(u32, u32)>,
     pub(super) relations: Relations,
 }
 
+/// What a name stands for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NamedCall {
+    /// One of the symbols that have the name.
+    pub(super) symbol: SymbolId,
+    /// What is said instead of its addresses; none if these are part of the name.
+    pub(super) how: Option<Reference>,
+}
+
 /// How a call refers to a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Reference {
+pub(super) enum Reference {
     /// It makes the record that others refer to.
     Made,
     /// The record on a stream that is so many back there, of those that somebody meets.
@@ -113,7 +124,7 @@ fn class(sequence: &Sequence, symbol: Symbol) -> SymbolClass {
 }
 
 /// Keys of which an ordered access, or a wait whose record is known, says nothing.
-const ADDRESSES: [&str; 7] = ["event", "send", "recv", "address", "to", "from", "symbol"];
+pub(super) const ADDRESSES: [&str; 7] = ["event", "send", "recv", "address", "to", "from", "symbol"];
 
 /// What a symbol is without its addresses.
 #[derive(PartialEq, Eq, Hash)]
@@ -241,9 +252,12 @@ impl CallNames {
         let spans = spans(&relations);
         let matters = |at: u32| within(&spans, at);
         let mut numbers: FxHashMap<(u32, Option<Reference>), u32> = FxHashMap::default();
-        let mut named = |what: u32, how: Option<Reference>| {
-            let fresh = u32::try_from(numbers.len() + 1).expect("fewer than 2^32 names");
-            *numbers.entry((what, how)).or_insert(fresh)
+        let mut what: Vec<NamedCall> = Vec::new();
+        let mut named = |number: u32, symbol: SymbolId, how: Option<Reference>| {
+            *numbers.entry((number, how)).or_insert_with(|| {
+                what.push(NamedCall { symbol, how });
+                u32::try_from(what.len()).expect("fewer than 2^32 names")
+            })
         };
         let mut plain = vec![NOTHING; classes.len()];
         let mut of: Vec<u32> = Vec::with_capacity(symbols.len());
@@ -255,7 +269,7 @@ impl CallNames {
                 SymbolClass::Touches | SymbolClass::Other => false,
             };
             if !nothing && plain[at_symbol] == NOTHING {
-                plain[at_symbol] = named(symbol.0, None);
+                plain[at_symbol] = named(symbol.0, symbol, None);
             }
             of.push(if nothing { NOTHING } else { plain[at_symbol] });
         }
@@ -281,7 +295,7 @@ impl CallNames {
                 continue;
             }
             of[at] = match reference {
-                Some(how) => named(stripped.of(symbols[at]), Some(how)),
+                Some(how) => named(stripped.of(symbols[at]), symbols[at], Some(how)),
                 None => NOTHING,
             };
         }
@@ -290,7 +304,8 @@ impl CallNames {
             of[at] = match classes[symbols[at].0 as usize] {
                 SymbolClass::Touches => NOTHING,
                 SymbolClass::Nothing | SymbolClass::Polls | SymbolClass::Other => {
-                    named(stripped.of(symbols[at]), Some(Reference::Bytes { in_place: touch.in_place }))
+                    let how = Reference::Bytes { in_place: touch.in_place };
+                    named(stripped.of(symbols[at]), symbols[at], Some(how))
                 }
             };
         }
@@ -303,7 +318,7 @@ impl CallNames {
             of[at as usize] != NOTHING && between.iter().any(|name| *name != NOTHING)
         });
         relations.late.sort_unstable();
-        Self { of, links, relations }
+        Self { of, what, links, relations }
     }
 
     /// What calls are in the run that is left when `gone` is taken out: positions from and to, in their order.

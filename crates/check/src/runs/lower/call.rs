@@ -312,7 +312,9 @@ impl Lowering<'_> {
         // What does not count on this rank is not looked at: it may be null, or no memory at all.
         let me = members.iter().position(|rank| *rank == self.member.rank);
         let counting = kind.counting(|root| me == Some(root as usize));
-        let (needs_send, needs_recv) = kind.needs(part, members.len(), counting);
+        // How many there are, whether or not they are judged.
+        let all = self.members[comm.0 as usize].len();
+        let (needs_send, needs_recv) = kind.needs(part, all, counting);
         let (from, to) = match counting {
             Counting::Both => (from, to),
             Counting::Send => (from, from),

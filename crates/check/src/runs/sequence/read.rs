@@ -32,10 +32,23 @@ pub(super) fn sequence(
     let (header, mut shapes) = process.into_parts();
     reading.sort_in(&mut shapes);
     let left_out = reading.leave_out();
-    let Reading { mut symbols, dictionary, numbers, ended, late_returns: late, .. } = reading;
+    let Reading { mut symbols, dictionary, numbers, ended, returned, late_returns: late, .. } = reading;
     symbols.shrink_to_fit();
     let roles = CallRoles::default();
-    Ok((Sequence { header, symbols, cuts, ended, left_out, dictionary, numbers, shapes, late, roles }, local))
+    let sequence = Sequence {
+        header,
+        symbols,
+        cuts,
+        ended,
+        returned,
+        left_out,
+        dictionary,
+        numbers,
+        shapes,
+        late,
+        roles,
+    };
+    Ok((sequence, local))
 }
 
 /// What a call means for the reading.
@@ -120,6 +133,8 @@ struct Reading {
     local: CommListener,
     /// When the last event was.
     ended: u64,
+    /// How many calls returned.
+    returned: u64,
 }
 
 impl Reading {
@@ -177,6 +192,7 @@ impl Reading {
             self.thread(thread).acts = true;
         }
         self.number += 1;
+        self.returned += 1;
         self.ended = time;
         self.push(symbol, time);
         true
@@ -275,6 +291,7 @@ impl Reading {
     }
 
     fn leave(&mut self, time: u64, thread: u32, result: Option<ShapeId>, process: &ProcessFile) {
+        self.returned += 1;
         let Some(open) = self.thread(thread).open.pop() else {
             // Its call was entered before events were lost.
             return;
