@@ -7,6 +7,7 @@
 pub mod agreement;
 pub mod damage;
 pub mod device;
+pub mod draws;
 pub mod dumps;
 pub mod edited;
 pub mod random;

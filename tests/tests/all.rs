@@ -12,6 +12,7 @@ mod closures;
 mod cluster;
 mod compared;
 mod conform;
+mod copies;
 mod cuts;
 mod damaged;
 mod deadlocks;

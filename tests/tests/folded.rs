@@ -13,6 +13,7 @@ use rankcheck::runs::sequence::{ReadUntil, Sequence, Symbol, read_all};
 use rankcheck::runs::world::{RunCommId, World, files};
 use rankcheck_model::Rank;
 use rankcheck_recording::{Argument, Shape};
+use rankcheck_tests::draws::Draws;
 use rankcheck_tests::edited::{Edit, EditableFile};
 use rankcheck_tests::repository::enter;
 use rankcheck_tests::training::{Change, Divergence, DivergesWith, Sizes, Training};
@@ -199,89 +200,71 @@ fn an_order_that_never_repeats_is_not_folded() {
     assert!(!folds.is_empty() && left > 0.2, "{left} {folds:?}");
 }
 
-/// Numbers that look random: for law runs, so that each has its own.
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % below
+/// A run; three of four times one rank once does something else.
+fn drawn(draws: &mut Draws) -> Training {
+    let mut training = Training {
+        tensor: 1 + draws.small(2),
+        pipeline: 1 + draws.small(3),
+        data: 1 + draws.small(2),
+        layers: 1 + draws.small(2),
+        microbatches: 1 + draws.small(3),
+        iterations: 30 + draws.below(120),
+        irregular: draws.below(20),
+        checkpoint: draws.one(&[0, 0, 3, 7, 12]),
+        ..Training::default()
+    };
+    if draws.below(4) > 0 {
+        let change = draws.one(&[
+            Change::OtherCount,
+            Change::OnceMore,
+            Change::Never,
+            Change::NoMessage,
+            Change::OtherOrder,
+            Change::OneKernelMore,
+            Change::NoIteration,
+            Change::Killed,
+        ]);
+        let (rank, iteration) = (draws.small(training.ranks()), draws.below(training.iterations));
+        training.divergence = Some(Divergence { rank, iteration, with: DivergesWith::Nobody, change });
     }
+    training
+}
 
-    fn small(&mut self, below: u32) -> u32 {
-        u32::try_from(self.below(below.into())).expect("below a u32")
+/// A run of which ranks do the same; two of three times some of them do something else once.
+fn drawn_copies(draws: &mut Draws) -> Training {
+    let mut training = Training {
+        tensor: 1 + draws.small(3),
+        pipeline: 1 + draws.small(3),
+        data: 1 + draws.small(4),
+        iterations: 4 + draws.below(8),
+        sizes: draws.one(&[Sizes::Fixed, Sizes::Drawn(64)]),
+        divergence: None,
+        ..drawn(draws)
+    };
+    if draws.below(3) > 0 {
+        let change = draws.one(&[
+            Change::OtherCount,
+            Change::OnceMore,
+            Change::Never,
+            Change::NoMessage,
+            Change::OtherOrder,
+            Change::OneKernelMore,
+            Change::NoWait,
+            Change::NoWait,
+            Change::NoIteration,
+            Change::Killed,
+        ]);
+        let with = draws.one(&[
+            DivergesWith::Nobody,
+            DivergesWith::Stage,
+            DivergesWith::Part,
+            DivergesWith::Copy,
+            DivergesWith::Everybody,
+        ]);
+        let (rank, iteration) = (draws.small(training.ranks()), draws.below(training.iterations));
+        training.divergence = Some(Divergence { rank, iteration, with, change });
     }
-
-    fn one<T: Copy>(&mut self, of: &[T]) -> T {
-        of[usize::try_from(self.below(of.len() as u64)).expect("an index")]
-    }
-
-    /// A run; three of four times one rank once does something else.
-    fn training(&mut self) -> Training {
-        let mut training = Training {
-            tensor: 1 + self.small(2),
-            pipeline: 1 + self.small(3),
-            data: 1 + self.small(2),
-            layers: 1 + self.small(2),
-            microbatches: 1 + self.small(3),
-            iterations: 30 + self.below(120),
-            irregular: self.below(20),
-            checkpoint: self.one(&[0, 0, 3, 7, 12]),
-            ..Training::default()
-        };
-        if self.below(4) > 0 {
-            let change = self.one(&[
-                Change::OtherCount,
-                Change::OnceMore,
-                Change::Never,
-                Change::NoMessage,
-                Change::OtherOrder,
-                Change::OneKernelMore,
-                Change::NoIteration,
-                Change::Killed,
-            ]);
-            let (rank, iteration) = (self.small(training.ranks()), self.below(training.iterations));
-            training.divergence = Some(Divergence { rank, iteration, with: DivergesWith::Nobody, change });
-        }
-        training
-    }
-
-    /// A run of which ranks do the same; two of three times some of them do something else once.
-    fn training_of_copies(&mut self) -> Training {
-        let mut training = Training {
-            tensor: 1 + self.small(3),
-            pipeline: 1 + self.small(3),
-            data: 1 + self.small(4),
-            iterations: 4 + self.below(8),
-            sizes: self.one(&[Sizes::Fixed, Sizes::Drawn(64)]),
-            divergence: None,
-            ..self.training()
-        };
-        if self.below(3) > 0 {
-            let change = self.one(&[
-                Change::OtherCount,
-                Change::OnceMore,
-                Change::Never,
-                Change::NoMessage,
-                Change::OtherOrder,
-                Change::OneKernelMore,
-                Change::NoWait,
-                Change::NoWait,
-                Change::NoIteration,
-                Change::Killed,
-            ]);
-            let with = self.one(&[
-                DivergesWith::Nobody,
-                DivergesWith::Stage,
-                DivergesWith::Part,
-                DivergesWith::Copy,
-                DivergesWith::Everybody,
-            ]);
-            let (rank, iteration) = (self.small(training.ranks()), self.below(training.iterations));
-            training.divergence = Some(Divergence { rank, iteration, with, change });
-        }
-        training
-    }
+    training
 }
 
 fn wanted(name: &str) -> Option<u64> {
@@ -294,7 +277,7 @@ fn folded_and_whole_agree() {
     let mut draws = Draws(wanted("RANKCHECK_SEED").unwrap_or(1));
     let (mut folded, mut differ) = (0, 0);
     for run in 0..runs {
-        let (folds, _, found) = compare(&draws.training(), &format!("law-{run}"));
+        let (folds, _, found) = compare(&drawn(&mut draws), &format!("law-{run}"));
         folded += usize::from(!folds.is_empty());
         differ += usize::from(!found.is_empty());
     }
@@ -311,7 +294,7 @@ fn copies_are_judged_like_the_whole() {
     let (mut folded, mut wrong) = (0, 0);
     let mut broken = BTreeSet::new();
     for run in 0..runs {
-        let training = draws.training_of_copies();
+        let training = drawn_copies(&mut draws);
         let directory = Directory::new(&format!("copies-{run}"));
         training.write(&directory.0).expect("the directory for temporary files can be written");
         let judged = |folding: Folding| {
@@ -358,7 +341,7 @@ fn the_rules_find_the_same_folded_and_whole() {
     let mut draws = Draws(wanted("RANKCHECK_SEED").unwrap_or(2));
     let (mut folded, mut fail) = (0, 0);
     for run in 0..runs {
-        let training = draws.training();
+        let training = drawn(&mut draws);
         let directory = Directory::new(&format!("rules-{run}"));
         training.write(&directory.0).expect("the directory for temporary files can be written");
         let recording = read(&directory.0).expect("it is a run");
