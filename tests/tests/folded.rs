@@ -15,6 +15,7 @@ use rankcheck_model::Rank;
 use rankcheck_recording::{Argument, Shape};
 use rankcheck_tests::draws::Draws;
 use rankcheck_tests::edited::{Edit, EditableFile};
+use rankcheck_tests::recording::Run;
 use rankcheck_tests::repository::enter;
 use rankcheck_tests::training::{Change, Divergence, DivergesWith, Sizes, Training};
 use rstest::{Context, rstest};
@@ -315,6 +316,33 @@ fn copies_are_judged_like_the_whole() {
     }
     println!("{runs} runs, {folded} with copies, {wrong} of these do not hold: {broken:?}");
     assert!(folded * 2 > runs && wrong * 8 > runs, "{folded} with copies, {wrong} do not hold");
+}
+
+/// The second all-reduce waits for ever, so the copy races with the first as well.
+#[test]
+fn what_never_runs_takes_no_place() {
+    let mut run = Run::new(2);
+    run.all(|process, rank| {
+        let (one, other) = (process.init(1, rank, 2), process.init(2, rank, 2));
+        let (buffer, copied) = (process.malloc(1 << 16), process.malloc(1 << 16));
+        let (stream, beside) = (process.stream(), process.stream());
+        // The first use of a communicator would stop the host.
+        process.all_reduce(other, copied, 1024, stream);
+        process.synchronize(stream);
+        process.all_reduce(one, buffer, 1024, stream);
+        if rank == 0 {
+            process.all_reduce(other, buffer, 1024, stream);
+            process.copy(copied, buffer, 64, beside);
+        }
+    });
+    run.exit();
+    let saved = run.save("takes-no-place");
+    let [folded, whole] = [Folding::Iterations, Folding::Nothing].map(|folding| {
+        let judged = judging::judge(read_folded(&saved.folder, folding).expect("it is a run"), None);
+        says(&judged.expect("it is not too long"))
+    });
+    assert_eq!(folded, whole);
+    assert!(whole.iter().any(|sentence| sentence.starts_with("Mem2")), "{whole:?}");
 }
 
 /// What is wrong with a run and where its ranks diverge.

@@ -126,7 +126,24 @@ struct Past {
     writes: bool,
     /// Which touch it belongs to.
     touch: u32,
+    /// The last in `covered` of those that it took the place of; 0 if there is none.
+    covered: u32,
 }
+
+impl Past {
+    /// Whether some byte is touched by both.
+    fn meets(&self, other: &Self) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+
+    /// Whether what has this clock comes after it.
+    fn is_before(&self, clock: &[u32]) -> bool {
+        clock.get(self.stream).is_some_and(|known| *known >= self.epoch)
+    }
+}
+
+/// Where nothing orders one access behind more than so many others, its process is not followed any further.
+const COVERED_AT_MOST: usize = 4096;
 
 #[derive(Debug, Default)]
 struct Allocation {
@@ -346,6 +363,8 @@ struct OrderWalk {
     allocations: BTreeMap<u64, Allocation>,
     /// Accesses to memory that nobody was seen to allocate.
     unseen: Vec<Past>,
+    /// Accesses of which a later one took the place, each with the one before that it took the place of; numbered from 1.
+    covered: Vec<(Past, u32)>,
     /// Bytes that are judged in full, whenever they are touched.
     full: Vec<(u64, u64)>,
     /// All ranges of each touch, to find those in `full`.
@@ -373,6 +392,7 @@ pub(super) fn relations(world: &World, member: &RankProcess, sequence: &Sequence
         host_state: 1,
         allocations: BTreeMap::new(),
         unseen: Vec::new(),
+        covered: Vec::new(),
         full: Vec::new(),
         ranges: Vec::new(),
         captures: 0,
@@ -593,21 +613,46 @@ impl OrderWalk {
                     None => &mut self.unseen,
                 };
                 ranges.push((start, end));
-                let new = Past { start, end, stream, epoch, writes, touch: nth };
+                let mut new = Past { start, end, stream, epoch, writes, touch: nth, covered: 0 };
+                let mut unordered: Vec<Past> = Vec::new();
                 accesses.retain(|old| {
-                    if new.end <= old.start || old.end <= new.start {
+                    if !old.meets(&new) {
                         return true;
                     }
-                    let after = clock.get(old.stream).is_some_and(|known| *known >= old.epoch);
+                    let after = old.is_before(clock);
                     if !after && (old.writes || writes) {
-                        ordered = false;
-                        let earlier = &mut self.relations.touches[old.touch as usize];
-                        earlier.ordered = false;
-                        self.relations.unordered.push((earlier.at, *at));
+                        unordered.push(*old);
                     }
                     let covers = new.start <= old.start && old.end <= new.end;
-                    !(after && covers && (writes || !old.writes))
+                    let goes = after && covers && (writes || !old.writes);
+                    if goes {
+                        self.covered.push((*old, new.covered));
+                        new.covered = u32::try_from(self.covered.len()).expect("fewer than 2^32 accesses");
+                    }
+                    !goes
                 });
+                // Whoever took the place of another may wait for ever, so that only the other is in the way.
+                let mut looked_at = 0;
+                while let Some(old) = unordered.pop() {
+                    ordered = false;
+                    let earlier = &mut self.relations.touches[old.touch as usize];
+                    earlier.ordered = false;
+                    self.relations.unordered.push((earlier.at, *at));
+                    let mut next = old.covered;
+                    while let Some(&(covered, before)) =
+                        next.checked_sub(1).and_then(|at| self.covered.get(at as usize))
+                    {
+                        next = before;
+                        if covered.meets(&new) && !covered.is_before(clock) && (covered.writes || writes) {
+                            unordered.push(covered);
+                        }
+                        looked_at += 1;
+                    }
+                    if looked_at > COVERED_AT_MOST {
+                        self.followed = false;
+                        break;
+                    }
+                }
                 accesses.push(new);
             }
             let in_place = match touches.ranges[..] {
