@@ -409,6 +409,8 @@ impl Machine {
             self.access_memory(state, rank, stream, &launch.send, Access::Read, launch.op);
         }
         if counting != Counting::Send {
+            // Whoever is over with it knows that inputs were read. Others may still write what comes out.
+            state.rank_mut(rank).stream_mut(stream).clock_mut().tick();
             self.access_memory(state, rank, stream, &launch.recv, Access::Write, launch.op);
         }
     }
