@@ -119,6 +119,8 @@ def programs(families):
     if "cupy-one" in families:
         for what in ["all", "ranks", "threads"]:
             yield "cupy-one", what, lambda _, w=what: [python, FOREIGN / "cupy_one_process.py", w], None, None
+        for what in ["reshard", "sum", "add", "replicate"]:
+            yield "cupy-one", what, lambda _, w=what: [python, FOREIGN / "cupy_arrays.py", w], None, None
     built = pathlib.Path(os.environ.get("BUILT", "nowhere"))
     if "nccl-tests" in families:
         sizes = ["-b", "8", "-e", "4M", "-f", "8", "-n", "5", "-w", "2"]

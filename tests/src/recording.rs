@@ -68,6 +68,7 @@ impl Run {
     pub fn new(ranks: u32) -> Self {
         let process = |rank| {
             let header = Header {
+                running: None,
                 rank: Some(rank),
                 ranks: Some(ranks),
                 pid: 100 + rank,

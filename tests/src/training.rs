@@ -216,6 +216,7 @@ impl Training {
     fn write_rank(&self, rank: u32, directory: &Path) -> io::Result<u64> {
         let mut file = File::create(path(directory, rank))?;
         let header = Header {
+            running: None,
             rank: Some(rank),
             ranks: Some(self.ranks()),
             pid: 1000 + rank,

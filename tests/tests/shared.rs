@@ -321,6 +321,80 @@ fn an_event_that_processes_share_may_order_anything() {
     assert!(text.contains("rank 1 waits for events that processes share in between"), "{text}");
 }
 
+/// An event goes to another process and back: rank 0 reduces and records it, rank 1 waits for that and records it anew, `apart` before
+/// rank 0 waits and copies. Rank 1 may instead record it on a stream that waits for nothing.
+fn there_and_back(waits: bool, apart: u64) -> Run {
+    let mut run = Run::new(2);
+    run.all(|process, rank| {
+        let comm = process.init(1, rank, 2);
+        let (buffer, stream, other) = (process.alloc(BYTES), process.stream(), process.stream());
+        let event = 0xe0;
+        match rank {
+            0 => process.export_event(event, 9),
+            _ => process.open_event(9, event),
+        }
+        process.all_reduce(comm, buffer, 1024, stream);
+        if rank == 0 {
+            process.record(event, stream);
+            process.time = 4 * SECOND + apart;
+            process.wait(other, event);
+            process.copy(buffer, buffer + (1 << 20), 4096, other);
+        } else {
+            process.time = 2 * SECOND;
+            if waits {
+                process.wait(other, event);
+            }
+            process.time = 4 * SECOND;
+            process.record(event, other);
+        }
+        process.synchronize(other);
+        process.synchronize(stream);
+    });
+    run.exit();
+    run
+}
+
+#[test]
+fn events_order_processes() {
+    let text = holds(there_and_back(true, SECOND), "event-there-and-back");
+    assert!(!text.contains("cudaEventRecord"), "{text}");
+    fails(
+        there_and_back(false, SECOND),
+        "event-back-alone",
+        "MEM-2",
+        &["rank 0", "ncclAllReduce", "cudaMemcpyAsync"],
+    );
+    // Which of the two records is met is not known.
+    let text = unknown(there_and_back(true, 3_000_000), "event-too-close");
+    assert!(text.contains("which of the records of several processes"), "{text}");
+}
+
+/// A wait before every record is none.
+#[test]
+fn what_nobody_recorded_is_not_waited_for() {
+    let mut run = Run::new(2);
+    run.all(|process, rank| {
+        let comm = process.init(1, rank, 2);
+        let (buffer, stream, other) = (process.alloc(BYTES), process.stream(), process.stream());
+        match rank {
+            0 => process.export_event(0xe0, 9),
+            _ => process.open_event(9, 0xe0),
+        }
+        process.all_reduce(comm, buffer, 1024, stream);
+        if rank == 0 {
+            process.wait(other, 0xe0);
+            process.copy(buffer, buffer + (1 << 20), 4096, other);
+        } else {
+            process.time = SECOND;
+            process.record(0xe0, stream);
+        }
+        process.synchronize(other);
+        process.synchronize(stream);
+    });
+    run.exit();
+    fails(run, "event-of-nobody", "MEM-2", &["rank 0"]);
+}
+
 /// Rank 0 lends an allocation of a pool, and frees it in this second; rank 1 has it open from the second to the fifth.
 fn lending_of_a_pool(freed: u64) -> Run {
     let mut run = Run::new(2);

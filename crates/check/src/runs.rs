@@ -31,6 +31,7 @@ pub mod report;
 mod returned;
 pub mod rounds;
 pub mod sequence;
+mod shared_events;
 pub mod stuck;
 pub mod timeline;
 mod vendor;

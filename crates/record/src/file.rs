@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rankcheck_recording::layout::{EXTENT_BYTES, HEADER_BYTES, encode_header};
-use rankcheck_recording::{Header, Space};
+use rankcheck_recording::{Header, RunningTime, Space};
 
 use crate::ffi::clock;
 use crate::ffi::process::FileMapping;
@@ -35,7 +35,7 @@ impl RecordingFile {
     pub(crate) fn create(began: u64) -> Option<Self> {
         let folder = PathBuf::from(std::env::var_os("RANKCHECK_RECORD_DIR")?);
         let began_at = clock::since_1970();
-        let header = header(began_at);
+        let header = header(began_at, began);
         let bytes = encode_header(&header)?;
         let (host, pid) = (&header.host, header.pid);
         // A process number comes back when containers share a folder and a name of the machine.
@@ -124,11 +124,14 @@ fn command() -> Vec<String> {
     words.enumerate().map(word).collect()
 }
 
-fn header(began: u64) -> Header {
+/// The header of this process, which began then: nanoseconds since 1970, and of the monotonic clock.
+fn header(began: u64, monotonic: u64) -> Header {
     let number = |names: &[&str]| names.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host: String =
         host.trim().chars().filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c)).take(64).collect();
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
+    let running = boot.map(|boot| RunningTime { began: monotonic, boot: boot.trim().to_owned() });
     Header {
         driver: true,
         rank: number(&["RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"]),
@@ -138,6 +141,7 @@ fn header(began: u64) -> Header {
         command: command(),
         run: std::env::var("RANKCHECK_RECORD_RUN").unwrap_or_default(),
         began,
+        running,
         recorder: env!("CARGO_PKG_VERSION").to_owned(),
         alive: None,
         bytes: None,

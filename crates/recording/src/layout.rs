@@ -84,6 +84,9 @@ pub struct Header {
     pub driver: bool,
     /// When it began: nanoseconds since 1970. Times of events are nanoseconds since this.
     pub began: u64,
+    /// When it began by a clock that nobody sets. Older recorders did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running: Option<RunningTime>,
     /// The version of rankcheck that wrote it.
     pub recorder: String,
     /// When the process was last seen to run: nanoseconds since 1970. Not known of a file that was not packed.
@@ -92,6 +95,15 @@ pub struct Header {
     /// How long the file is, in bytes, so that it shows if its end is cut off. Not known of a file that was not packed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+}
+
+/// A time of the kernel's clock that runs from when the machine was started (`CLOCK_MONOTONIC`): processes of one machine agree in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningTime {
+    /// Nanoseconds of that clock.
+    pub began: u64,
+    /// Which start of which machine it is (`/proc/sys/kernel/random/boot_id`).
+    pub boot: String,
 }
 
 /// The header of an extent.

@@ -25,7 +25,7 @@ mod whole_file;
 pub mod write;
 
 pub use extent_stream::ExtentStream;
-pub use layout::Header;
+pub use layout::{Header, RunningTime};
 pub use pack::{Packed, pack};
 pub use read::{CallEvent, Cut, PlainCall, ProcessFile, ReadError, Shape, ShapeId};
 pub use value::{Argument, Field, Signature};

@@ -28,8 +28,12 @@ struct CallDevices {
     of: Vec<DeviceNumber>,
     /// Calls that wait for an event that another device recorded last.
     waits_for_others: FxHashSet<u64>,
-    /// Calls by which the host waited for a device, in their order.
-    waits: Vec<(u64, DeviceNumber)>,
+    /// Calls by which the host waited for a device, in their order, with the threads that did.
+    waits: Vec<(u64, DeviceNumber, u32)>,
+    /// By call: the waits of its thread for other devices since the last call on its device.
+    waited: FxHashMap<u64, Vec<u64>>,
+    /// The waits in `waited`.
+    awaited: FxHashSet<u64>,
 }
 
 /// Of no device in particular.
@@ -58,12 +62,27 @@ impl DeviceShare {
         self.calls.waits_for_others.contains(&number)
     }
 
-    /// Whether the host waited for another device in one of these calls.
+    /// Whether any device of the process waits for an event that another recorded last.
+    pub(super) fn waits_for_any(&self) -> bool {
+        !self.calls.waits_for_others.is_empty()
+    }
+
+    /// Whether another thread than this one waited for another device in one of these calls.
     #[must_use]
-    pub fn waited_elsewhere(&self, calls: Range<u64>) -> bool {
-        let from = self.calls.waits.partition_point(|(call, _)| *call < calls.start);
-        let mut within = self.calls.waits[from..].iter().take_while(|(call, _)| *call < calls.end);
-        within.any(|(_, device)| *device != self.device)
+    pub fn waited_elsewhere(&self, calls: Range<u64>, thread: u32) -> bool {
+        let from = self.calls.waits.partition_point(|(call, ..)| *call < calls.start);
+        let mut within = self.calls.waits[from..].iter().take_while(|(call, ..)| *call < calls.end);
+        within.any(|(_, device, by)| *device != self.device && *by != thread)
+    }
+
+    /// The calls by which the thread of a call waited for other devices since its last call on this one.
+    pub(super) fn waited_before(&self, number: u64) -> &[u64] {
+        self.calls.waited.get(&number).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a call by which a thread waited for this device comes before calls of that thread on others.
+    pub(super) fn is_waited_for(&self, number: u64) -> bool {
+        self.calls.awaited.contains(&number)
     }
 
     /// What a call that makes communicators for several devices gave to this one: as if it had made one alone.
@@ -184,6 +203,10 @@ struct ThreadDevice {
     open: Vec<(ShapeId, u64, DeviceNumber)>,
     /// Groups that are open.
     depth: u32,
+    /// The last call by which it waited for each device.
+    waits: Vec<(DeviceNumber, u64)>,
+    /// Its last call on each device.
+    last: Vec<(DeviceNumber, u64)>,
     /// The devices of registrations of the last group: their windows are noted in this order once it has ended.
     registered: VecDeque<DeviceNumber>,
 }
@@ -205,6 +228,9 @@ impl DeviceTracker {
                 let device = self.enter(thread, shape);
                 let number = self.calls.of.len() as u64;
                 self.calls.of.push(device);
+                if device != EVERYBODYS {
+                    self.comes_after(thread, number, device);
+                }
                 if !shape.instant {
                     self.threads.entry(thread).or_default().open.push((call, number, device));
                 }
@@ -220,6 +246,22 @@ impl DeviceTracker {
             }
             // Returns may be among what was lost.
             CallEvent::Lost { thread, .. } => self.threads.entry(thread).or_default().open.clear(),
+        }
+    }
+
+    /// A call of a thread comes after what the thread has waited for on other devices.
+    fn comes_after(&mut self, thread: u32, number: u64, device: DeviceNumber) {
+        let ThreadDevice { waits, last, .. } = self.threads.entry(thread).or_default();
+        let known = last.iter().position(|(of, _)| *of == device).unwrap_or_else(|| {
+            last.push((device, 0));
+            last.len() - 1
+        });
+        let before = std::mem::replace(&mut last[known].1, number);
+        for &(of, wait) in waits.iter() {
+            if of != device && wait >= before {
+                self.calls.waited.entry(number).or_default().push(wait);
+                self.calls.awaited.insert(wait);
+            }
         }
     }
 
@@ -312,7 +354,10 @@ impl DeviceTracker {
                 self.communicate.extend(devices);
             }
             CallKind::Synchronize(_) | CallKind::Query(_) | CallKind::Copy(CopyReturns::WhenDone) => {
-                self.calls.waits.push((nth, device));
+                self.calls.waits.push((nth, device, thread));
+                let ThreadDevice { waits, .. } = self.threads.entry(thread).or_default();
+                waits.retain(|(of, _)| *of != device);
+                waits.push((device, nth));
             }
             kind => {
                 if kind.makes_comm(call) {

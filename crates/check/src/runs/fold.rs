@@ -143,7 +143,10 @@ const WORDS_AT_MOST: usize = 60;
 pub fn fold(world: &mut World, sequences: &mut Vec<Sequence>, folding: Folding) -> Folded {
     assert_eq!(world.members.len(), sequences.len(), "a sequence for each member");
     let mut folded = Folded::default();
+    // Which record a wait of another rank meets is told by the numbers of the calls.
+    let shared_events = world.members.iter().any(|member| !member.event_calls.is_empty());
     let names = match folding {
+        _ if shared_events => return folded,
         Folding::Nothing => return folded,
         Folding::IterationsAndRanks { from } if world.members.len() >= from => {
             fold_ranks(world, sequences, &mut folded)

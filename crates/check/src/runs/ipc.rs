@@ -16,10 +16,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::call::{Allocator, CallKind, failure};
 
-/// Each process counts its time from when it began by the host's clock, and that may be set in between. Calls that
-/// are no further apart are not put in order.
-const MARGIN_NS: u64 = 5_000_000;
-
 /// What is done with memory that goes to other processes by a handle of the driver's or of a pool's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ShareableCall {
@@ -122,6 +118,8 @@ pub(super) struct IpcListener {
     mapped: FxHashMap<u64, usize>,
     /// When it was last seen to live.
     lived: u64,
+    /// Whether it gave events to others, or had them from others.
+    events: bool,
 }
 
 impl IpcListener {
@@ -148,6 +146,8 @@ impl IpcListener {
                 | CallKind::Map
                 | CallKind::Unmap
                 | CallKind::Share(_)
+                | CallKind::EventExport
+                | CallKind::EventOpen
                 | CallKind::Exit
         )
     }
@@ -185,6 +185,7 @@ impl IpcListener {
                 }
             }
             CallKind::IpcClose => self.closed(address, at),
+            CallKind::EventExport | CallKind::EventOpen => self.events = true,
             CallKind::Map => {
                 let physical = call.get("memory").and_then(Argument::number);
                 match physical.and_then(|physical| self.imported.get(&physical)) {
@@ -318,7 +319,7 @@ impl IpcListener {
 }
 
 /// What a handle that a call was given, or returned, is called. One that is not known is no other handle.
-fn handle_of(shape: &Shape) -> Option<Box<str>> {
+pub(super) fn handle_of(shape: &Shape) -> Option<Box<str>> {
     let id = shape.get("handle").filter(|id| **id != Argument::None)?;
     Some(id.to_string().into())
 }
@@ -344,6 +345,8 @@ pub(super) struct SharedMemory {
     pub(super) opens: FxHashMap<u64, Opened>,
     /// The numbers of calls by which handles and memory came in, where it is known which.
     pub(super) imports: FxHashSet<u64>,
+    /// Whether the process gave events to others, or had them from others.
+    pub(super) events: bool,
 }
 
 impl SharedMemory {
@@ -367,11 +370,12 @@ pub(super) struct Exported {
 
 /// Brings the processes of all ranks together. The result is in their order.
 pub(super) fn join(processes: &[(Rank, &Header, &IpcListener)]) -> Vec<SharedMemory> {
-    let imports = |(_, _, local): &(Rank, &Header, &IpcListener)| local.imports.clone();
-    let mut shared: Vec<SharedMemory> = processes
-        .iter()
-        .map(|process| SharedMemory { imports: imports(process), ..SharedMemory::default() })
-        .collect();
+    let known = |(_, _, local): &(Rank, &Header, &IpcListener)| SharedMemory {
+        imports: local.imports.clone(),
+        events: local.events,
+        ..SharedMemory::default()
+    };
+    let mut shared: Vec<SharedMemory> = processes.iter().map(known).collect();
     let mut exports: FxHashMap<&str, Vec<(usize, &HandleExport)>> = FxHashMap::default();
     for (owner, (_, _, local)) in processes.iter().enumerate() {
         for export in &local.exports {
@@ -427,19 +431,31 @@ pub(super) fn join(processes: &[(Rank, &Header, &IpcListener)]) -> Vec<SharedMem
 
 /// The times of a process.
 #[derive(Clone, Copy)]
-struct HostTime<'a> {
-    header: &'a Header,
+pub(super) struct HostTime<'a> {
+    pub(super) header: &'a Header,
 }
 
 impl HostTime<'_> {
+    /// Each process counts its time from when it began by the host's clock, and that may be set in between. Calls that
+    /// are no further apart are not put in order.
+    pub(super) const MARGIN_NS: u64 = 5_000_000;
+    /// The same where processes say when they began by a clock that nobody sets: the recorder's own differs by a microsecond.
+    const RUNNING_MARGIN_NS: u64 = 2_000;
+
     /// Returns a time in nanoseconds since 1970.
-    fn time(self, since_began: u64) -> u64 {
+    pub(super) fn time(self, since_began: u64) -> u64 {
         self.header.began.saturating_add(since_began)
     }
 
     /// Whether a call of this process was over before one of another was entered. On two hosts nobody knows.
-    fn before(self, one: Span, (there, other): (Self, Span)) -> bool {
+    pub(super) fn before(self, one: Span, (there, other): (Self, Span)) -> bool {
+        if let (Some(mine), Some(its)) = (&self.header.running, &there.header.running)
+            && mine.boot == its.boot
+        {
+            let over = mine.began.saturating_add(one.returned).saturating_add(Self::RUNNING_MARGIN_NS);
+            return over <= its.began.saturating_add(other.entered);
+        }
         self.header.host == there.header.host
-            && self.time(one.returned).saturating_add(MARGIN_NS) <= there.time(other.entered)
+            && self.time(one.returned).saturating_add(Self::MARGIN_NS) <= there.time(other.entered)
     }
 }

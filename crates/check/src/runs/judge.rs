@@ -291,7 +291,7 @@ fn program_of(
 ) -> Result<Recording, RunError> {
     let mut files: Vec<PathBuf> = processes.iter().map(|(path, ..)| path.clone()).collect();
     files.dedup();
-    let (mut world, mut sequences) = sequence::join(processes)?;
+    let (mut world, mut sequences) = sequence::join(processes, until)?;
     let folded = fold::fold(&mut world, &mut sequences, folding);
     let left: Vec<(Gaps, CallRoles)> =
         sequences.iter_mut().map(|sequence| (sequence.gaps(), std::mem::take(&mut sequence.roles))).collect();
@@ -417,6 +417,7 @@ pub fn judge_as_read(mut recording: Recording, platform: Option<Platform>) -> Re
         for found in contradictions {
             program.ranks[found.rank.at()].cut_off_at(found.loc, Lacks::Model(found.says), found.at);
         }
+        lower::leave_out_untold(&mut program.ranks);
     };
     let mut findings: Vec<Finding> =
         machine.findings(&state).into_iter().map(|(_, finding)| finding.clone()).collect();

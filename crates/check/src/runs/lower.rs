@@ -22,13 +22,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use rankcheck_model::{
-    Block, Declared, Loc, LocId, MapOp, Op, Operand, Rank, Slot, Statement, Terminator, ThreadOp, ThreadStart,
+    Block, Declared, FlagAct, FlagOp, Loc, LocId, MapOp, Op, Operand, Rank, Slot, Statement, Terminator,
+    Test, ThreadOp, ThreadStart, Token,
 };
 use rankcheck_recording::{Argument, CallEvent, ProcessFile, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::call::{CallKind, Unjudged, failure, signed};
 use super::regions::RegionMap;
+use super::shared_events::SharedEventCall;
 use super::vendor;
 use super::waits::MayWait;
 use super::world::{RankProcess, RunCommId, World};
@@ -41,7 +43,7 @@ pub use program::{
     Abort, Exception, Failure, KnownUntil, Lacks, ModelSays, OpenCallAtEnd, OpenWait, Origin, RankRun,
     RecordingEnd,
 };
-pub(super) use ranks::lower_all;
+pub(super) use ranks::{leave_out_untold, lower_all};
 
 /// What becomes of an operation's result.
 #[derive(Debug, Clone)]
@@ -57,6 +59,10 @@ enum Bind {
     Open(Vec<&'static str>),
     /// An exchange of an allocation that the call of this number made, in this line.
     Exchanged((u32, u32)),
+    /// Other ranks wait for this flag, which it sets.
+    Tells(Token),
+    /// It waits for this flag, which another rank sets; if none does, the rank may have waited in this way.
+    Awaits(Token, MayWait),
 }
 
 /// An operation that is about to be written.
@@ -184,14 +190,14 @@ impl<'a> Lowering<'a> {
     }
 
     fn event(&mut self, process: &ProcessFile, number: u64, event: CallEvent) {
-        if let Some(share) = &self.member.share
-            && share.waited_elsewhere(self.looked_at..number)
-        {
-            self.program.waits.may_wait(MayWait::OtherDevice, self.ops.len());
-        }
-        self.looked_at = self.looked_at.max(number);
         match event {
             CallEvent::Enter { time, thread, call } => {
+                if let Some(share) = &self.member.share
+                    && share.waited_elsewhere(self.looked_at..number, thread)
+                {
+                    self.program.waits.may_wait(MayWait::OtherDevice, self.ops.len());
+                }
+                self.looked_at = self.looked_at.max(number);
                 let number = u32::try_from(number).unwrap_or(u32::MAX);
                 self.enter(process, number, time, thread, call);
             }
@@ -276,6 +282,7 @@ impl<'a> Lowering<'a> {
             self.note(process, shape, origin);
             return;
         }
+        self.comes_after_others(origin);
         if !kind.polls() {
             self.program.last = Some(origin);
             if loc != NO_LOC || thread == 0 {
@@ -329,6 +336,23 @@ impl<'a> Lowering<'a> {
             let op = Op::Map(MapOp::Get { map, key: Operand::Null, default: Operand::Null });
             self.write(Lowered { op, origin, bind: Bind::Nothing });
         }
+    }
+
+    /// A call comes after what its thread has waited for on other devices of the process.
+    fn comes_after_others(&mut self, origin: Origin) {
+        let Some(share) = &self.member.share else { return };
+        let waits: Vec<Token> =
+            share.waited_before(origin.number.into()).iter().map(|wait| self.host_behind(*wait)).collect();
+        for flag in waits {
+            let op = Op::Flag(FlagOp { flag, act: FlagAct::Wait(Test::Equal, 1), stream: None });
+            self.write(Lowered { op, origin, bind: Bind::Awaits(flag, MayWait::OtherDevice) });
+        }
+    }
+
+    /// What says that a thread of the process has come so far, behind a wait.
+    fn host_behind(&self, wait: u64) -> Token {
+        let file = self.member.path.file_name().unwrap_or_default();
+        self.names.token(&format!("the host thread of {} behind its call {wait}", file.display()))
     }
 
     /// What a collective stands for that a call of Python makes of it: a barrier is one, whatever carries it.
@@ -439,7 +463,11 @@ impl<'a> Lowering<'a> {
             self.cut_before(&open, Lacks::Ranks);
         }
         let result = own.as_ref().or(result);
-        if share.is_some_and(|share| share.waits_for_others(open.origin.number.into())) {
+        let is_followed = matches!(
+            self.member.event_calls.get(&u64::from(open.origin.number)),
+            Some(SharedEventCall::Meets(_) | SharedEventCall::MeetsOwn | SharedEventCall::MeetsNothing)
+        );
+        if !is_followed && share.is_some_and(|share| share.waits_for_others(open.origin.number.into())) {
             self.program.waits.may_wait(MayWait::OtherDevice, self.ops.len());
             return;
         }
@@ -449,6 +477,11 @@ impl<'a> Lowering<'a> {
         }
         let items = self.items_of(kind, &open, call, result);
         self.put(thread, kind, &open, items, Completed::Yes);
+        if share.is_some_and(|share| share.is_waited_for(open.origin.number.into())) {
+            let flag = self.host_behind(open.origin.number.into());
+            let op = Op::Flag(FlagOp { flag, act: FlagAct::Write(1), stream: None });
+            self.write(Lowered { op, origin: open.origin, bind: Bind::Tells(flag) });
+        }
     }
 
     /// The operations of a call, with what they carry out.
@@ -564,7 +597,9 @@ impl<'a> Lowering<'a> {
             | Bind::Unnamed
             | Bind::Failed(_)
             | Bind::Open(_)
-            | Bind::Exchanged(_) => None,
+            | Bind::Exchanged(_)
+            | Bind::Tells(_)
+            | Bind::Awaits(..) => None,
         });
         let alone = self.ops.len() == open.mark + 1 && returned != Completed::NeverApart;
         if alone && (background.is_none() || returned == Completed::Never) {
@@ -659,6 +694,8 @@ impl<'a> Lowering<'a> {
                 self.program.failed.entry(comm).or_default().push(self.ops.len());
             }
             Bind::Failed(_) => {}
+            &Bind::Tells(flag) => self.program.tells.push((self.ops.len(), flag)),
+            &Bind::Awaits(flag, way) => self.program.awaits.push((self.ops.len(), flag, way)),
             &Bind::Exchanged(allocated) => {
                 if let Op::Exchange(op) = &item.op {
                     let (loc, members) = (self.program.next_loc(), Arc::clone(&op.members));

@@ -21,6 +21,7 @@ use super::device_share;
 use super::fold::CallRoles;
 use super::gaps::Gaps;
 use super::jobs::ReadProcess;
+use super::shared_events;
 use super::world::{CommListener, World};
 use crate::parallel::in_parallel;
 
@@ -336,20 +337,23 @@ pub(super) fn read_processes(files: &[PathBuf], until: ReadUntil) -> Result<Vec<
 ///
 /// If a thread that reads panics.
 pub fn read_all(files: &[PathBuf], until: ReadUntil) -> Result<(World, Vec<Sequence>), RunError> {
-    join(read_processes(files, until)?)
+    join(read_processes(files, until)?, until)
 }
 
 /// Brings the processes of one job together.
-pub(super) fn join(read: Vec<ReadProcess>) -> Result<(World, Vec<Sequence>), RunError> {
+pub(super) fn join(read: Vec<ReadProcess>, until: ReadUntil) -> Result<(World, Vec<Sequence>), RunError> {
     let mut sequences = Vec::with_capacity(read.len());
     let mut processes = Vec::with_capacity(read.len());
     for (path, sequence, local) in read {
         processes.push((path, sequence.header.clone(), local));
         sequences.push(Some(sequence));
     }
-    let world = World::join(processes)?;
+    let mut world = World::join(processes)?;
     let of_members = world.members.iter().map(|member| sequences[member.file].take());
-    let of_members = of_members.map(|sequence| sequence.expect("a file belongs to one member")).collect();
+    let of_members: Vec<Sequence> =
+        of_members.map(|sequence| sequence.expect("a file belongs to one member")).collect();
+    let headers: Vec<&Header> = of_members.iter().map(|sequence| &sequence.header).collect();
+    shared_events::follow(&mut world, &headers, until)?;
     Ok((world, of_members))
 }
 

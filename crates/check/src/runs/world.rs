@@ -16,6 +16,7 @@ use super::RunError;
 use super::call::{CallKind, signed};
 use super::device_share::DeviceShare;
 use super::ipc::{self, SharedMemory, Span};
+use super::shared_events::SharedEventCalls;
 
 /// The files of a directory that are recordings, in the order of their names.
 ///
@@ -361,6 +362,8 @@ pub struct RankProcess {
     spans: FxHashMap<u64, Vec<CommSpan>>,
     /// Memory that it exports and opens.
     pub(super) shared: SharedMemory,
+    /// What its calls have to do with events that several ranks use.
+    pub(super) event_calls: SharedEventCalls,
 }
 
 /// When a communicator lived at an address: from the call that made it to the one that destroyed it.
@@ -450,7 +453,9 @@ impl World {
                 spans.entry(known.address).or_default().push(span);
             }
             let share = local.share.clone();
-            world.members.push(RankProcess { path: path.clone(), file, rank, share, comms, spans, shared });
+            let (path, event_calls) = (path.clone(), SharedEventCalls::default());
+            let member = RankProcess { path, file, rank, share, comms, spans, shared, event_calls };
+            world.members.push(member);
         }
         Ok(world)
     }

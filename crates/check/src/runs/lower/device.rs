@@ -3,7 +3,7 @@
 //! The legacy default stream and streams that were not made non-blocking wait for each other at every launch:
 //! those waits are written as records and waits of an event. Not here: what waits mean, and graphs (`graphs.rs`).
 
-use rankcheck_model::{EventOp, Op, Operand, StreamOp, Token};
+use rankcheck_model::{EventOp, FlagAct, FlagOp, Op, Operand, StreamOp, Test, Token};
 use rankcheck_recording::{Argument, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -12,6 +12,7 @@ use super::graphs::{KnownGraph, OpenCapture};
 use super::{Bind, Lowered, Lowering, Origin};
 use crate::runs::call::{Awaitable, CopyReturns, Unjudged};
 use crate::runs::fold::CallRole;
+use crate::runs::shared_events::SharedEventCall;
 use crate::runs::vendor;
 use crate::runs::waits::MayWait;
 use crate::runs::world::RunCommId;
@@ -215,8 +216,17 @@ impl Lowering<'_> {
 
     /// The host waits, or asked and found that it is done.
     pub(super) fn synchronize(&mut self, what: Awaitable, call: &Shape, origin: Origin) -> Vec<Lowered> {
-        if what == Awaitable::Event && self.waits_for_others(call) == SharedBy::Another {
-            return Vec::new();
+        if what == Awaitable::Event {
+            match self.shared_event(origin) {
+                Some(SharedEventCall::Meets(record)) => return self.meets(&record, None, origin),
+                Some(SharedEventCall::MeetsNothing) => return Vec::new(),
+                Some(SharedEventCall::MeetsOwn) => {}
+                Some(SharedEventCall::Records(_) | SharedEventCall::NotKnown) | None => {
+                    if self.waits_for_others(call) == SharedBy::Another {
+                        return Vec::new();
+                    }
+                }
+            }
         }
         let what = match what {
             Awaitable::Stream => Operand::Stream(self.device.stream(number(call, "stream"), self.names)),
@@ -263,12 +273,23 @@ impl Lowering<'_> {
             self.unjudged(Unjudged::Word, &call.name);
             return self.captured_node(call, origin);
         }
-        if self.device.shared.get(&number(call, "event")) == Some(&SharedBy::Another) {
+        let shared = self.shared_event(origin);
+        let known = matches!(shared, Some(SharedEventCall::Records(_)));
+        if !known && self.device.shared.get(&number(call, "event")) == Some(&SharedBy::Another) {
             return self.unjudged(Unjudged::SharedEvent, &call.name);
         }
         let event = self.event_of(call, origin);
         let stream = self.device.stream(number(call, "stream"), self.names);
         let op = Op::Event(EventOp { event, stream });
+        if let Some(SharedEventCall::Records(name)) = shared {
+            let mut items = self.in_order(op, stream, origin);
+            let flag = name.map(|name| self.names.token(&name));
+            items.extend(flag.map(|flag| {
+                let op = Op::Flag(FlagOp { flag, act: FlagAct::Write(1), stream: Some(stream) });
+                Lowered { op, origin, bind: Bind::Tells(flag) }
+            }));
+            return items;
+        }
         match self.program.roles.of(origin.number) {
             Some(_) => self.in_order(op, stream, origin),
             None => self.launched(shape, op, stream, origin),
@@ -290,18 +311,43 @@ impl Lowering<'_> {
     }
 
     pub(super) fn stream_waits(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Lowered> {
-        if self.waits_for_others(call) == SharedBy::Another {
-            return Vec::new();
+        let stream = self.device.stream(number(call, "stream"), self.names);
+        let shared = self.shared_event(origin);
+        let mut own = false;
+        match shared {
+            Some(SharedEventCall::Meets(record)) => {
+                self.ordered(stream, origin);
+                return self.meets(&record, Some(stream), origin);
+            }
+            Some(SharedEventCall::MeetsNothing) => return Vec::new(),
+            Some(SharedEventCall::MeetsOwn) => own = true,
+            Some(SharedEventCall::Records(_) | SharedEventCall::NotKnown) | None => {
+                if self.waits_for_others(call) == SharedBy::Another {
+                    return Vec::new();
+                }
+            }
         }
         let event = self.event_of(call, origin);
-        let stream = self.device.stream(number(call, "stream"), self.names);
         let op = Op::Stream(StreamOp::Wait { stream, event });
-        let by_record = self.program.roles.of(origin.number).is_some();
+        let by_record = own || self.program.roles.of(origin.number).is_some();
         match by_record || self.device.shared.contains_key(&number(call, "event")) {
             // Every wait counts.
             true => self.in_order(op, stream, origin),
             false => self.launched(shape, op, stream, origin),
         }
+    }
+
+    /// What a call has to do with an event that other ranks use too, as far as that is known.
+    fn shared_event(&self, origin: Origin) -> Option<SharedEventCall> {
+        self.member.event_calls.get(&u64::from(origin.number)).cloned()
+    }
+
+    /// A stream, or else the host, waits for a record of another rank.
+    fn meets(&mut self, record: &str, stream: Option<Token>, origin: Origin) -> Vec<Lowered> {
+        let flag = self.names.token(record);
+        let op = Op::Flag(FlagOp { flag, act: FlagAct::Wait(Test::Equal, 1), stream });
+        let way = if self.member.share.is_some() { MayWait::OtherDevice } else { MayWait::SharedEvent };
+        vec![Lowered { op, origin, bind: Bind::Awaits(flag, way) }]
     }
 
     /// An event is known to other processes from now on.

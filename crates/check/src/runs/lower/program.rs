@@ -15,7 +15,7 @@ use super::symmetric::Exchanged;
 use super::window::Before;
 use crate::runs::call::Unjudged;
 use crate::runs::fold::CallRoles;
-use crate::runs::waits::RecordedWaits;
+use crate::runs::waits::{MayWait, RecordedWaits};
 use crate::runs::world::RunCommId;
 use crate::spec::builder::SourceNames;
 
@@ -257,6 +257,10 @@ pub struct RankRun {
     pub(super) failed: FxHashMap<RunCommId, Vec<usize>>,
     /// Exchanges of handles, in their order.
     pub(super) exchanges: Vec<Exchanged>,
+    /// Operations of the first thread that set flags for which other ranks wait.
+    pub(super) tells: Vec<(usize, Token)>,
+    /// Operations of the first thread that wait for flags of other ranks, and how the rank waited there.
+    pub(super) awaits: Vec<(usize, Token, MayWait)>,
 }
 
 /// Collectives of one line that were left out.
@@ -311,6 +315,8 @@ impl RankRun {
             freed: FxHashMap::default(),
             failed: FxHashMap::default(),
             exchanges: Vec::new(),
+            tells: Vec::new(),
+            awaits: Vec::new(),
         }
     }
 

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rankcheck_model::{MapOp, Op, Operand, Rank, Token};
+use rankcheck_model::{FlagAct, MapOp, Op, Operand, Rank, Token};
 use rankcheck_recording::{CallEvent, ProcessFile, ShapeId};
 use rustc_hash::FxHashSet;
 
@@ -85,6 +85,7 @@ pub(in crate::runs) fn lower_all(
         Ok::<(), RunError>(())
     })?;
     leave_out_failed(&orders, &mut programs, names.token("nothing"));
+    leave_out_untold(&mut programs);
     super::window::align(&orders, &mut programs, names);
     super::symmetric::name(&mut programs, names);
     super::agreed::settle(&orders, &mut programs, names);
@@ -135,6 +136,29 @@ fn leave_out_failed(orders: &[Vec<Rank>], programs: &mut [RankRun], map: Token) 
                 // It produced a slot.
                 block.ops[at].op = Op::Map(MapOp::Get { map, key: Operand::Null, default: Operand::Null });
             }
+        }
+    }
+}
+
+/// What a rank waits for that no other tells, because its call was folded away or is not known, is left out: it may have waited there.
+pub(in crate::runs) fn leave_out_untold(programs: &mut [RankRun]) {
+    let is_there = |program: &RankRun, at: usize| at < program.blocks[0].ops.len();
+    let told: FxHashSet<Token> = programs
+        .iter()
+        .flat_map(|program| program.tells.iter().filter(|(at, _)| is_there(program, *at)))
+        .map(|(_, flag)| *flag)
+        .collect();
+    for program in programs {
+        for (at, flag, way) in std::mem::take(&mut program.awaits) {
+            if !is_there(program, at) || told.contains(&flag) {
+                program.awaits.push((at, flag, way));
+                continue;
+            }
+            let block = Arc::get_mut(&mut program.blocks[0]).expect("nobody runs it yet");
+            if let Op::Flag(op) = &mut block.ops[at].op {
+                op.act = FlagAct::Write(1);
+            }
+            program.waits.may_wait(way, at);
         }
     }
 }
