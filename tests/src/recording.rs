@@ -633,8 +633,17 @@ impl Process {
 
     /// Records `cudaStreamCreateWithFlags`, and returns the non-blocking stream.
     pub fn stream(&mut self) -> u64 {
+        self.stream_with(1)
+    }
+
+    /// Records `cudaStreamCreateWithFlags` of a stream that waits for the legacy default stream, and that waits for it.
+    pub fn blocking_stream(&mut self) -> u64 {
+        self.stream_with(0)
+    }
+
+    fn stream_with(&mut self, flags: u64) -> u64 {
         let stream = self.handle();
-        self.enter(signature!("cudaStreamCreateWithFlags", "flags"), &[Field::Number(1)]);
+        self.enter(signature!("cudaStreamCreateWithFlags", "flags"), &[Field::Number(flags)]);
         self.leave_with(signature!("cudaStreamCreateWithFlags", "stream"), stream);
         stream
     }

@@ -30,6 +30,27 @@ fn set_up(process: &mut Process, rank: u32, ranks: u32) -> (u64, u64, u64) {
     (comm, buffer, stream)
 }
 
+/// Each stream that does not say otherwise waits for the legacy default stream by itself, whichever waited for it before.
+#[test]
+fn every_blocking_stream_waits_for_the_default_stream() {
+    let run = |second: fn(&mut Process) -> u64| {
+        let mut run = Run::new(2);
+        run.all(|process, rank| {
+            let comm = process.init(1, rank, 2);
+            let (buffer, other) = (process.malloc(1 << 20), process.malloc(1 << 20));
+            let (first, second) = (process.blocking_stream(), second(process));
+            process.copy(buffer, other, 4096, 0);
+            process.copy(other + 8192, other, 4096, first);
+            process.all_reduce(comm, buffer, 1024, second);
+            process.synchronize(second);
+        });
+        run.exit();
+        run
+    };
+    holds(run(Process::blocking_stream), "default-stream");
+    fails(run(Process::stream), "default-stream-beside", "MEM-2", &["rank 0"]);
+}
+
 #[test]
 fn collectives_in_one_order_with_one_count() {
     let run = |second: fn(&mut Process, u32, (u64, u64, u64))| {

@@ -54,8 +54,10 @@ pub(super) struct DeviceHandles {
     made: u32,
     /// Streams that the default stream waits for, and that wait for it.
     blocking: Vec<Token>,
-    /// Launches on those and on the default stream since the last wait between them.
-    fresh: FxHashSet<Token>,
+    /// How much was launched on each stream.
+    launches: FxHashMap<Token, u32>,
+    /// Up to which launch of the other stream each stream has waited for it without a call that says so.
+    waited: FxHashMap<(Token, Token), u32>,
     events: FxHashMap<u64, Token>,
     events_made: u32,
     /// Events that other processes know as well, by who made them.
@@ -87,7 +89,8 @@ impl DeviceHandles {
             used: FxHashSet::default(),
             made: 0,
             blocking: Vec::new(),
-            fresh: FxHashSet::default(),
+            launches: FxHashMap::default(),
+            waited: FxHashMap::default(),
             events: FxHashMap::default(),
             events_made: 0,
             shared: FxHashMap::default(),
@@ -173,8 +176,13 @@ impl Lowering<'_> {
             return Implicit::No;
         }
         let others = if legacy { device.blocking.clone() } else { vec![device.default] };
-        let others: Vec<Token> = others.into_iter().filter(|other| device.fresh.remove(other)).collect();
-        device.fresh.insert(stream);
+        let behind = |other: &Token| {
+            let launched = device.launches.get(other).copied().unwrap_or(0);
+            let waited = device.waited.entry((stream, *other)).or_default();
+            std::mem::replace(waited, launched) < launched
+        };
+        let others: Vec<Token> = others.into_iter().filter(behind).collect();
+        *device.launches.entry(stream).or_default() += 1;
         let event = self.names.token("the order of the default stream");
         for other in others {
             self.write(Lowered {
