@@ -4,6 +4,9 @@
 //! temporary files) and deleted again. `RANKCHECK_BENCH_RANKS` and `RANKCHECK_BENCH_CALLS` ask for one size: 512
 //! ranks of 1,000,000 calls need 4 GB.
 //!
+//! With `RANKCHECK_BENCH_DRAWN=64` calls never repeat, of so many sizes of messages, and with `RANKCHECK_BENCH_FOLDED=1` the files are folded
+//! before they are read, as `rankcheck record` leaves them.
+//!
 //! With `RANKCHECK_BENCH_RECORDED=1` only the recorded training of `tests/recordings/training` is measured, each twenty times.
 //!
 //! Buffers take turns in three iterations: checkpoints every 99 iterations are in step with that, every 100 are not.
@@ -81,6 +84,15 @@ fn training(ranks: u64, calls: u64, checkpoint: u64, sizes: Sizes) -> Training {
 fn measure(training: &Training) {
     let directory = directory();
     let (calls, writing) = timed(|| training.write(&directory).expect("recordings can be written"));
+    if std::env::var_os("RANKCHECK_BENCH_FOLDED").is_some() {
+        let ((), folding) = timed(|| {
+            for file in files(&directory).expect("they are there") {
+                rankcheck_recording::pack(&file, None).expect("it is whole");
+                rankcheck_recording::folded::fold(&file, &file).expect("it was packed");
+            }
+        });
+        println!("  files folded in {folding:.1?} by one thread");
+    }
     let bytes: u64 = files(&directory)
         .expect("they are there")
         .iter()
