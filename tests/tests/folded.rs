@@ -309,6 +309,7 @@ fn copies_are_judged_like_the_whole() {
         let left = judged(Folding::IterationsAndRanks { from: 1 });
         let whole = judged(Folding::Nothing);
         assert_eq!(rules(&left), rules(&whole), "{training:?}\n{:?}", left.recording.folded.copies);
+        assert_eq!(left.went_well(), whole.went_well(), "{training:?}");
         let copies = !left.recording.folded.copies.is_empty();
         folded += u64::from(copies);
         wrong += u64::from(copies && whole.verdict != RunVerdict::Holds);

@@ -364,10 +364,13 @@ pub fn platform_of(nccl: Option<&str>) -> Platform {
     }
 }
 
+/// Ranks that made more calls than that and do what others do are not judged to be told of as well.
+const COPIED_AT_MOST: u64 = 1 << 25;
+
 /// Judges a recording.
 ///
-/// Where ranks are left out because they do what others do, the run that is left holds only if the whole does. If it does not
-/// hold, the whole is judged, so that what is wrong is told of all ranks.
+/// Where ranks are left out because they do what others do, the run that is left breaks the rules that the whole breaks. If it does not
+/// hold, the whole is judged, so that what is wrong is told of all ranks; unless that is very long, and then the report says who was left out.
 ///
 /// A communicator that is aborted lets go whoever stood in it, so a run that was aborted does not show at its end that it
 /// stood still. If nothing else is wrong with it, it is judged as it stood when the first communicator was aborted: if that
@@ -377,7 +380,13 @@ pub fn platform_of(nccl: Option<&str>) -> Platform {
 /// If it has more operations than one run may have, or cannot be read again.
 pub fn judge(recording: Recording, platform: Option<Platform>) -> Result<Judged, RunError> {
     let mut judged = judge_as_read(recording, platform)?;
-    if judged.verdict != RunVerdict::Holds && !judged.recording.folded.copies.is_empty() {
+    let copied: u64 = judged.recording.folded.calls.values().sum();
+    let whole = match judged.verdict {
+        RunVerdict::Holds => false,
+        RunVerdict::Hangs => copied > 0,
+        RunVerdict::Fails | RunVerdict::Unknown => (1..=COPIED_AT_MOST).contains(&copied),
+    };
+    if whole {
         let whole = judged.recording.again(Folding::Iterations, ReadUntil::End)?;
         judged = judge_as_read(whole, platform)?;
     }
@@ -647,8 +656,8 @@ impl Judged {
     /// Whether every rank said that it ends, and no call returned an error.
     #[must_use]
     pub fn went_well(&self) -> bool {
-        let ranks = &self.recording.program.ranks;
-        ranks.iter().all(|rank| matches!(rank.ending, RecordingEnd::Exit(0)) && rank.failures.is_empty())
+        let well = |rank: &RankRun| matches!(rank.ending, RecordingEnd::Exit(0)) && rank.failures.is_empty();
+        self.recording.world.missing().is_empty() && self.there().all(|(_, rank)| well(rank))
     }
 
     /// Why the recording says too little.
