@@ -1,5 +1,11 @@
 //! Numbers that follow from a seed, so that a run that was found can be made again.
 
+/// The number that a variable of the environment gives, if it gives one: of how many runs, or a seed.
+#[must_use]
+pub fn wanted(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|value| value.parse().ok())
+}
+
 /// A generator of numbers: a linear congruence, of which the upper half is used.
 #[derive(Debug, Clone, Copy)]
 pub struct Draws(pub u64);

@@ -4,11 +4,12 @@
 //! many look like copies, and not all are. Not here: jobs like those that people train with (`folded.rs`).
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use rankcheck::runs::fold::Folding;
 use rankcheck::runs::judge::{Judged, RunVerdict, judge_as_read, read_folded};
 use rankcheck::runs::report::text;
-use rankcheck_tests::draws::Draws;
+use rankcheck_tests::draws::{Draws, wanted};
 use rankcheck_tests::recording::{Process, Run, Saved};
 
 const BYTES: u64 = 1 << 16;
@@ -248,8 +249,19 @@ impl Job {
     }
 }
 
-fn wanted(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|value| value.parse().ok())
+/// A recording judged without the ranks that do what others do, and whole.
+pub(super) fn left_and_whole(folder: &Path) -> (Judged, Judged) {
+    let judged = |folding: Folding| {
+        let recording = read_folded(folder, folding).expect("it is a run");
+        judge_as_read(recording, None).expect("it is not too long")
+    };
+    (judged(Folding::IterationsAndRanks { from: 1 }), judged(Folding::Nothing))
+}
+
+/// The verdict, the rules that are broken, and whether ranks diverge nowhere.
+pub(super) fn rules(judged: &Judged) -> (RunVerdict, BTreeSet<&'static str>, bool) {
+    let rules = judged.findings.iter().map(|finding| finding.rule.id()).collect();
+    (judged.verdict, rules, judged.divergences.is_empty())
 }
 
 /// With this seed the law fails if copies need not have cut communicators in common, if those may be cut on which members are
@@ -263,15 +275,7 @@ fn drawn_copies_are_judged_like_the_whole() {
     for nth in 0..jobs {
         let job = Job::drawn(&mut draws);
         let saved = job.recorded(&format!("drawn-{nth}"));
-        let judged = |folding: Folding| {
-            let recording = read_folded(&saved.folder, folding).expect("it is a run");
-            judge_as_read(recording, None).expect("it is not too long")
-        };
-        let rules = |judged: &Judged| {
-            let rules: BTreeSet<&str> = judged.findings.iter().map(|finding| finding.rule.id()).collect();
-            (judged.verdict, rules, judged.divergences.is_empty())
-        };
-        let (left, whole) = (judged(Folding::IterationsAndRanks { from: 1 }), judged(Folding::Nothing));
+        let (left, whole) = left_and_whole(&saved.folder);
         assert_eq!(rules(&left), rules(&whole), "{job:?}\n{}\n{}", text(&left), text(&whole));
         let copies = !left.recording.folded.copies.is_empty();
         folded += u64::from(copies);

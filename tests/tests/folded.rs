@@ -13,12 +13,14 @@ use rankcheck::runs::sequence::{ReadUntil, Sequence, Symbol, read_all};
 use rankcheck::runs::world::{RunCommId, World, files};
 use rankcheck_model::Rank;
 use rankcheck_recording::{Argument, Shape};
-use rankcheck_tests::draws::Draws;
+use rankcheck_tests::draws::{Draws, wanted};
 use rankcheck_tests::edited::{Edit, EditableFile};
 use rankcheck_tests::recording::Run;
 use rankcheck_tests::repository::enter;
 use rankcheck_tests::training::{Change, Divergence, DivergesWith, Sizes, Training};
 use rstest::{Context, rstest};
+
+use crate::copies::{left_and_whole, rules};
 
 /// A directory that goes when the test ends.
 struct Directory(PathBuf);
@@ -268,10 +270,6 @@ fn drawn_copies(draws: &mut Draws) -> Training {
     training
 }
 
-fn wanted(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|value| value.parse().ok())
-}
-
 #[test]
 fn folded_and_whole_agree() {
     let runs = wanted("RANKCHECK_RUNS").unwrap_or(60);
@@ -298,22 +296,13 @@ fn copies_are_judged_like_the_whole() {
         let training = drawn_copies(&mut draws);
         let directory = Directory::new(&format!("copies-{run}"));
         training.write(&directory.0).expect("the directory for temporary files can be written");
-        let judged = |folding: Folding| {
-            let recording = read_folded(&directory.0, folding).expect("it is a run");
-            judging::judge_as_read(recording, None).expect("it is not too long")
-        };
-        let rules = |judged: &Judged| {
-            let rules: BTreeSet<_> = judged.findings.iter().map(|finding| finding.rule).collect();
-            (judged.verdict, rules, judged.divergences.is_empty())
-        };
-        let left = judged(Folding::IterationsAndRanks { from: 1 });
-        let whole = judged(Folding::Nothing);
+        let (left, whole) = left_and_whole(&directory.0);
         assert_eq!(rules(&left), rules(&whole), "{training:?}\n{:?}", left.recording.folded.copies);
         assert_eq!(left.went_well(), whole.went_well(), "{training:?}");
         let copies = !left.recording.folded.copies.is_empty();
         folded += u64::from(copies);
         wrong += u64::from(copies && whole.verdict != RunVerdict::Holds);
-        broken.extend(whole.findings.iter().filter(|_| copies).map(|finding| finding.rule.id()));
+        broken.extend(rules(&whole).1.into_iter().filter(|_| copies));
     }
     println!("{runs} runs, {folded} with copies, {wrong} of these do not hold: {broken:?}");
     assert!(folded * 2 > runs && wrong * 8 > runs, "{folded} with copies, {wrong} do not hold");

@@ -21,7 +21,7 @@ mod names;
 mod order;
 mod walk;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -100,8 +100,6 @@ pub struct Folded {
     pub iterations: Vec<Fold>,
     /// Ranks that do what others do.
     pub copies: Vec<RankCopies>,
-    /// How many calls each of the ranks made that are not there any more.
-    pub calls: BTreeMap<Rank, u64>,
 }
 
 /// Ranks that are not judged, because they do what others do.
@@ -142,21 +140,18 @@ const WORDS_AT_MOST: usize = 60;
 /// If there is not one sequence for each member.
 pub fn fold(world: &mut World, sequences: &mut Vec<Sequence>, folding: Folding) -> Folded {
     assert_eq!(world.members.len(), sequences.len(), "a sequence for each member");
-    let mut folded = Folded::default();
     // Which record a wait of another rank meets is told by the numbers of the calls.
     let shared_events = world.members.iter().any(|member| !member.event_calls.is_empty());
-    let names = match folding {
-        _ if shared_events => return folded,
-        Folding::Nothing => return folded,
-        Folding::IterationsAndRanks { from } if world.members.len() >= from => {
-            fold_ranks(world, sequences, &mut folded)
-        }
-        Folding::Iterations | Folding::IterationsAndRanks { .. } => {
-            in_parallel(sequences.len(), |at| names_of(world, sequences, at))
+    if folding == Folding::Nothing || shared_events {
+        return Folded::default();
+    }
+    let (copies, names) = match folding {
+        Folding::IterationsAndRanks { from } if world.members.len() >= from => fold_ranks(world, sequences),
+        Folding::Nothing | Folding::Iterations | Folding::IterationsAndRanks { .. } => {
+            (Vec::new(), in_parallel(sequences.len(), |at| names_of(world, sequences, at)))
         }
     };
-    folded.iterations = fold_iterations(world, sequences, &names);
-    folded
+    Folded { iterations: fold_iterations(world, sequences, &names), copies }
 }
 
 fn names_of(world: &World, sequences: &[Sequence], at: usize) -> CallNames {
@@ -164,8 +159,8 @@ fn names_of(world: &World, sequences: &[Sequence], at: usize) -> CallNames {
     CallNames::new(sequence, order::relations(world, &world.members[at], sequence))
 }
 
-/// Takes out ranks that do what others do. Gives the names of those that are left.
-fn fold_ranks(world: &mut World, sequences: &mut Vec<Sequence>, folded: &mut Folded) -> Vec<CallNames> {
+/// Takes out ranks that do what others do. Gives these, and the names of those that are left.
+fn fold_ranks(world: &mut World, sequences: &mut Vec<Sequence>) -> (Vec<RankCopies>, Vec<CallNames>) {
     // The names of all take more memory than their sequences. Most are of ranks that go.
     let seen: Mutex<FxHashSet<u128>> = Mutex::default();
     let known = in_parallel(sequences.len(), |at| {
@@ -176,25 +171,26 @@ fn fold_ranks(world: &mut World, sequences: &mut Vec<Sequence>, folded: &mut Fol
     });
     let (alike, mut names): (Vec<Option<u128>>, Vec<Option<CallNames>>) = known.into_iter().unzip();
     let copy_of = copies::copies(world, sequences, &alike);
-    let rank = |at: usize| world.members[at].rank;
-    for (at, &of) in copy_of.iter().enumerate().filter(|(at, of)| at != *of) {
-        folded.calls.insert(rank(at), sequences[at].returned);
-        let copies = RankCopies { ranks: vec![rank(at)], of: vec![rank(of)], calls: sequences[at].returned };
-        folded.copies.push(copies);
-    }
-    let gone: BTreeSet<Rank> = folded.calls.keys().copied().collect();
-    folded.copies = together(std::mem::take(&mut folded.copies));
     let left = |at: usize| copy_of[at] == at;
+    let rank = |at: usize| world.members[at].rank;
+    let copies = (0..copy_of.len()).filter(|at| !left(*at)).map(|at| RankCopies {
+        ranks: vec![rank(at)],
+        of: vec![rank(copy_of[at])],
+        calls: sequences[at].returned,
+    });
+    let copies: Vec<RankCopies> = copies.collect();
+    let gone = copies.iter().map(|one| (one.ranks[0], one.calls)).collect();
     let mut at = 0..;
     sequences.retain(|_| at.next().is_some_and(left));
     let mut at = 0..;
     names.retain(|_| at.next().is_some_and(left));
     world.take_out(gone);
     let known: Vec<Mutex<Option<CallNames>>> = names.into_iter().map(Mutex::new).collect();
-    in_parallel(sequences.len(), |at| {
+    let names = in_parallel(sequences.len(), |at| {
         let known = known[at].lock().expect("no thread panics with it").take();
         known.unwrap_or_else(|| names_of(world, sequences, at))
-    })
+    });
+    (together(copies), names)
 }
 
 /// Copies of the same ranks are told together: those of one, and then those whose originals go together.

@@ -302,7 +302,7 @@ fn program_of(
     let names = SourceNames::default();
     let default = names.token("default");
     let mut ranks = lower::lower_all(&world, &names, left, until)?;
-    for (rank, calls) in &folded.calls {
+    for (rank, calls) in &world.copies {
         ranks[rank.at()].calls = *calls;
     }
     let nccl = ranks.iter().find_map(|rank| rank.nccl.clone());
@@ -380,7 +380,7 @@ const COPIED_AT_MOST: u64 = 1 << 25;
 /// If it has more operations than one run may have, or cannot be read again.
 pub fn judge(recording: Recording, platform: Option<Platform>) -> Result<Judged, RunError> {
     let mut judged = judge_as_read(recording, platform)?;
-    let copied: u64 = judged.recording.folded.calls.values().sum();
+    let copied: u64 = judged.recording.world.copies.values().sum();
     let whole = match judged.verdict {
         RunVerdict::Holds => false,
         RunVerdict::Hangs => copied > 0,

@@ -73,6 +73,18 @@ struct Lowered {
     bind: Bind,
 }
 
+/// A stream, or else the host, has come so far: other ranks wait for this flag.
+fn tells(flag: Token, stream: Option<Token>, origin: Origin) -> Lowered {
+    let op = Op::Flag(FlagOp { flag, act: FlagAct::Write(1), stream });
+    Lowered { op, origin, bind: Bind::Tells(flag) }
+}
+
+/// A stream, or else the host, waits for what [`tells`] says of another rank.
+fn awaits(flag: Token, stream: Option<Token>, way: MayWait, origin: Origin) -> Lowered {
+    let op = Op::Flag(FlagOp { flag, act: FlagAct::Wait(Test::Equal, 1), stream });
+    Lowered { op, origin, bind: Bind::Awaits(flag, way) }
+}
+
 /// A call that was entered.
 struct OpenCall {
     shape: ShapeId,
@@ -344,8 +356,7 @@ impl<'a> Lowering<'a> {
         let waits: Vec<Token> =
             share.waited_before(origin.number.into()).iter().map(|wait| self.host_behind(*wait)).collect();
         for flag in waits {
-            let op = Op::Flag(FlagOp { flag, act: FlagAct::Wait(Test::Equal, 1), stream: None });
-            self.write(Lowered { op, origin, bind: Bind::Awaits(flag, MayWait::OtherDevice) });
+            self.write(awaits(flag, None, MayWait::OtherDevice, origin));
         }
     }
 
@@ -479,8 +490,7 @@ impl<'a> Lowering<'a> {
         self.put(thread, kind, &open, items, Completed::Yes);
         if share.is_some_and(|share| share.is_waited_for(open.origin.number.into())) {
             let flag = self.host_behind(open.origin.number.into());
-            let op = Op::Flag(FlagOp { flag, act: FlagAct::Write(1), stream: None });
-            self.write(Lowered { op, origin: open.origin, bind: Bind::Tells(flag) });
+            self.write(tells(flag, None, open.origin));
         }
     }
 

@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use rankcheck_model::Rank;
 use rankcheck_recording::{Argument, CallEvent, Header, ProcessFile, ReadError, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::RunError;
 use super::call::{Awaitable, CallKind, failure};
+use super::device_share::DeviceShare;
 use super::ipc::{HostTime, Span, handle_of};
 use super::sequence::ReadUntil;
 use super::world::World;
@@ -45,7 +45,7 @@ pub(super) type SharedEventCalls = FxHashMap<u64, SharedEventCall>;
 pub(super) fn follow(world: &mut World, headers: &[&Header], until: ReadUntil) -> Result<(), RunError> {
     let mut files: BTreeMap<&Path, Vec<usize>> = BTreeMap::new();
     for (at, member) in world.members.iter().enumerate() {
-        let others = member.share.as_ref().is_some_and(super::device_share::DeviceShare::waits_for_any);
+        let others = member.share.as_ref().is_some_and(DeviceShare::waits_for_any);
         if others || member.shared.events {
             files.entry(&member.path).or_default().push(at);
         }
@@ -71,13 +71,11 @@ pub(super) fn follow(world: &mut World, headers: &[&Header], until: ReadUntil) -
             by_event.entry(id).or_default().push(EventCallAt { member, ..call });
         }
     }
-    let ranks: Vec<Rank> = world.members.iter().map(|member| member.rank).collect();
     for calls in by_event.into_values() {
         let members: FxHashSet<usize> = calls.iter().map(|call| call.member).collect();
         // Where calls are missing a record may be among them.
         if members.len() > 1 && !lacks {
-            let matching = Matching { headers, world, ranks: &ranks };
-            for (member, number, does) in matching.of(calls) {
+            for (member, number, does) in (Matching { headers, world }).of(calls) {
                 world.members[member].event_calls.insert(number, does);
             }
         }
@@ -196,7 +194,6 @@ struct Matching<'a> {
     /// Of the processes of the members.
     headers: &'a [&'a Header],
     world: &'a World,
-    ranks: &'a [Rank],
 }
 
 impl Matching<'_> {
@@ -234,7 +231,7 @@ impl Matching<'_> {
                     let name = names[at].get_or_insert_with(|| {
                         format!(
                             "event recorded by call {} of rank {}",
-                            record.number, self.ranks[record.member].0
+                            record.number, self.world.members[record.member].rank.0
                         )
                         .into()
                     });
@@ -247,13 +244,10 @@ impl Matching<'_> {
             };
             found.push((wait.member, wait.number, does));
         }
-        for (record, name) in records.iter().zip(names) {
-            let does = match not_known {
-                true => SharedEventCall::NotKnown,
-                false => SharedEventCall::Records(name),
-            };
-            found.push((record.member, record.number, does));
-        }
+        let recorded = |(record, name): (&EventCallAt, _)| {
+            (record.member, record.number, SharedEventCall::Records(name))
+        };
+        found.extend(records.iter().zip(names).map(recorded));
         if not_known {
             // Whoever is told of a record would wait for a name that nobody has.
             found.iter_mut().for_each(|(.., does)| *does = SharedEventCall::NotKnown);

@@ -5,7 +5,7 @@
 //! Two steps: [`CommListener`] listens to the calls of one process, [`World::join`] brings all processes together.
 //! Not here: what is done on communicators.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rankcheck_model::Rank;
@@ -418,8 +418,8 @@ pub struct World {
     /// Files of processes that communicate with nobody beside one of the same rank that does: a loader of
     /// data, a compiler.
     pub bystanders: Vec<PathBuf>,
-    /// Ranks that were recorded and are no members, because they do what members do.
-    pub(super) copies: BTreeSet<Rank>,
+    /// Ranks that were recorded and are no members, because they do what members do, and how many calls each made.
+    pub(super) copies: BTreeMap<Rank, u64>,
 }
 
 impl World {
@@ -464,15 +464,15 @@ impl World {
     #[must_use]
     pub fn missing(&self) -> Vec<Rank> {
         let there: Vec<Rank> = self.members.iter().map(|member| member.rank).collect();
-        let missing = |rank: &Rank| there.binary_search(rank).is_err() && !self.copies.contains(rank);
+        let missing = |rank: &Rank| there.binary_search(rank).is_err() && !self.copies.contains_key(rank);
         (0..self.ranks).map(Rank).filter(missing).collect()
     }
 
     /// Takes out ranks that do what others do: they are members of nothing any more. Communicators are as large as they were.
-    pub(super) fn take_out(&mut self, copies: BTreeSet<Rank>) {
-        self.members.retain(|member| !copies.contains(&member.rank));
+    pub(super) fn take_out(&mut self, copies: BTreeMap<Rank, u64>) {
+        self.members.retain(|member| !copies.contains_key(&member.rank));
         for member in self.comms.iter_mut().flat_map(|comm| &mut comm.members) {
-            *member = member.filter(|rank| !copies.contains(rank));
+            *member = member.filter(|rank| !copies.contains_key(rank));
         }
         self.copies = copies;
     }

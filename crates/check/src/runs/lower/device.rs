@@ -3,13 +3,15 @@
 //! The legacy default stream and streams that were not made non-blocking wait for each other at every launch:
 //! those waits are written as records and waits of an event. Not here: what waits mean, and graphs (`graphs.rs`).
 
-use rankcheck_model::{EventOp, FlagAct, FlagOp, Op, Operand, StreamOp, Test, Token};
+use std::sync::Arc;
+
+use rankcheck_model::{EventOp, Op, Operand, StreamOp, Token};
 use rankcheck_recording::{Argument, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::call::{number, one};
 use super::graphs::{KnownGraph, OpenCapture};
-use super::{Bind, Lowered, Lowering, Origin};
+use super::{Bind, Lowered, Lowering, Origin, awaits, tells};
 use crate::runs::call::{Awaitable, CopyReturns, Unjudged};
 use crate::runs::fold::CallRole;
 use crate::runs::shared_events::SharedEventCall;
@@ -30,6 +32,16 @@ const EXTERNAL: u64 = 1;
 pub(super) enum Implicit {
     Yes,
     No,
+}
+
+/// Which record a wait meets, as far as it is followed.
+enum EventMet {
+    /// The last of its own rank.
+    Own,
+    /// None, or one that is not known.
+    Nothing,
+    /// The one of this name.
+    OfAnother(Arc<str>),
 }
 
 /// Who made an event that processes share.
@@ -225,15 +237,10 @@ impl Lowering<'_> {
     /// The host waits, or asked and found that it is done.
     pub(super) fn synchronize(&mut self, what: Awaitable, call: &Shape, origin: Origin) -> Vec<Lowered> {
         if what == Awaitable::Event {
-            match self.shared_event(origin) {
-                Some(SharedEventCall::Meets(record)) => return self.meets(&record, None, origin),
-                Some(SharedEventCall::MeetsNothing) => return Vec::new(),
-                Some(SharedEventCall::MeetsOwn) => {}
-                Some(SharedEventCall::Records(_) | SharedEventCall::NotKnown) | None => {
-                    if self.waits_for_others(call) == SharedBy::Another {
-                        return Vec::new();
-                    }
-                }
+            match self.event_met(call, origin) {
+                EventMet::Own => {}
+                EventMet::Nothing => return Vec::new(),
+                EventMet::OfAnother(record) => return self.meets(&record, None, origin),
             }
         }
         let what = match what {
@@ -292,10 +299,7 @@ impl Lowering<'_> {
         if let Some(SharedEventCall::Records(name)) = shared {
             let mut items = self.in_order(op, stream, origin);
             let flag = name.map(|name| self.names.token(&name));
-            items.extend(flag.map(|flag| {
-                let op = Op::Flag(FlagOp { flag, act: FlagAct::Write(1), stream: Some(stream) });
-                Lowered { op, origin, bind: Bind::Tells(flag) }
-            }));
+            items.extend(flag.map(|flag| tells(flag, Some(stream), origin)));
             return items;
         }
         match self.program.roles.of(origin.number) {
@@ -320,24 +324,17 @@ impl Lowering<'_> {
 
     pub(super) fn stream_waits(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Lowered> {
         let stream = self.device.stream(number(call, "stream"), self.names);
-        let shared = self.shared_event(origin);
-        let mut own = false;
-        match shared {
-            Some(SharedEventCall::Meets(record)) => {
+        match self.event_met(call, origin) {
+            EventMet::Own => {}
+            EventMet::Nothing => return Vec::new(),
+            EventMet::OfAnother(record) => {
                 self.ordered(stream, origin);
                 return self.meets(&record, Some(stream), origin);
-            }
-            Some(SharedEventCall::MeetsNothing) => return Vec::new(),
-            Some(SharedEventCall::MeetsOwn) => own = true,
-            Some(SharedEventCall::Records(_) | SharedEventCall::NotKnown) | None => {
-                if self.waits_for_others(call) == SharedBy::Another {
-                    return Vec::new();
-                }
             }
         }
         let event = self.event_of(call, origin);
         let op = Op::Stream(StreamOp::Wait { stream, event });
-        let by_record = own || self.program.roles.of(origin.number).is_some();
+        let by_record = self.shared_event(origin).is_some() || self.program.roles.of(origin.number).is_some();
         match by_record || self.device.shared.contains_key(&number(call, "event")) {
             // Every wait counts.
             true => self.in_order(op, stream, origin),
@@ -350,12 +347,25 @@ impl Lowering<'_> {
         self.member.event_calls.get(&u64::from(origin.number)).cloned()
     }
 
+    /// Which record a call waits for.
+    fn event_met(&mut self, call: &Shape, origin: Origin) -> EventMet {
+        match self.shared_event(origin) {
+            Some(SharedEventCall::Meets(record)) => EventMet::OfAnother(record),
+            Some(SharedEventCall::MeetsNothing) => EventMet::Nothing,
+            Some(SharedEventCall::MeetsOwn) => EventMet::Own,
+            Some(SharedEventCall::Records(_) | SharedEventCall::NotKnown) | None => {
+                match self.waits_for_others(call) {
+                    SharedBy::Me => EventMet::Own,
+                    SharedBy::Another => EventMet::Nothing,
+                }
+            }
+        }
+    }
+
     /// A stream, or else the host, waits for a record of another rank.
     fn meets(&mut self, record: &str, stream: Option<Token>, origin: Origin) -> Vec<Lowered> {
-        let flag = self.names.token(record);
-        let op = Op::Flag(FlagOp { flag, act: FlagAct::Wait(Test::Equal, 1), stream });
         let way = if self.member.share.is_some() { MayWait::OtherDevice } else { MayWait::SharedEvent };
-        vec![Lowered { op, origin, bind: Bind::Awaits(flag, way) }]
+        vec![awaits(self.names.token(record), stream, way, origin)]
     }
 
     /// An event is known to other processes from now on.
