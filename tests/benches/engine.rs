@@ -192,7 +192,7 @@ fn mesh(ranks: u32, count: u32) {
         let calls = [0, 1, 2].map(|comm| Arc::new(all_reduce(slot(comm), slot(3), stream)));
         let in_turn = calls.iter().cycle().take(count as usize);
         ops.extend(in_turn.map(|call| Op::Collective(Arc::clone(call))));
-        let ops = (0..).map(LocId).zip(ops).map(|(loc, op)| Statement { op, loc }).collect();
+        let ops = (0..).map(LocId).zip(ops).map(|(loc, op)| Statement { op: op.into(), loc }).collect();
         Arc::new(Block { ops, terminator: Terminator::Return })
     };
     let blocks = (0..ranks).map(block).collect();

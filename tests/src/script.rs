@@ -155,7 +155,7 @@ impl Source for Script {
             before.push(passed);
             // What recalls an answer is no operation itself.
             passed += u32::from(!matches!(item, Item::Recall(_)));
-            let statement = |op: &Op| Statement { op: located(op, start, &before), loc };
+            let statement = |op: &Op| Statement { op: located(op, start, &before).into(), loc };
             match item {
                 Item::Do(op) => ops.push(statement(op)),
                 Item::If(question, then) => match given.next() {

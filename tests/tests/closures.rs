@@ -36,7 +36,7 @@ fn told(
     let block = source.block(Rank(rank), start, answers).expect("both are programs");
     let mut words: Vec<String> = block.ops.iter().map(|op| description(&op.op, names)).collect();
     let started = block.ops.iter().filter_map(|op| {
-        if let Op::Thread(ThreadOp::Spawn { start }) = &op.op { Some(*start) } else { None }
+        if let Op::Thread(ThreadOp::Spawn { start }) = &*op.op { Some(*start) } else { None }
     });
     let started = started.collect();
     let Terminator::Ask(question, _) = &block.terminator else { return (words, started, 0) };

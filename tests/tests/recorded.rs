@@ -60,7 +60,7 @@ fn each_spawn_makes_an_entry_and_slots_keep_their_thread() {
         key: inner_key(&inner.ops[0].op),
         value: window,
     });
-    assert_eq!(inner.ops[0].op, put);
+    assert_eq!(*inner.ops[0].op, put);
     assert_eq!(source.symmetry(), Symmetry::Interchangeable);
     assert_eq!(source.loc(inner.ops[0].loc).line, 8);
 }
@@ -111,7 +111,7 @@ fn reading_the_rank_makes_ranks_distinct() {
     assert_eq!(words(&source, &[]), ["rank 0"]);
     assert_eq!(source.symmetry(), Symmetry::Distinct);
     let other = source.block(Rank(1), ThreadStart(0), &[]).expect("the program is well formed");
-    let Op::Thread(ThreadOp::Step { label }) = &other.ops[0].op else { panic!("a step") };
+    let Op::Thread(ThreadOp::Step { label }) = &*other.ops[0].op else { panic!("a step") };
     assert_eq!(&*source.token(*label), "rank 1");
 }
 

@@ -185,7 +185,7 @@ impl Machine {
         let after = t.ahead().iter().zip(t.index()..).skip(1);
         let known = after.map(|(statement, index)| {
             let op = OpRef { rank, thread, index, loc: statement.loc };
-            (op, statement.op.clone(), self.op_name(state, rank, &statement.op))
+            (op, Op::clone(&statement.op), self.op_name(state, rank, &statement.op))
         });
         known.collect()
     }

@@ -230,8 +230,9 @@ pub struct Operation {
 /// An operation and where it was written.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Statement {
-    /// What the thread does.
-    pub op: Op,
+    /// What the thread does. Statements that do the same may share it: a program that is written down as it ran has
+    /// millions of statements, and few that differ.
+    pub op: Arc<Op>,
     /// Where it was written.
     pub loc: LocId,
 }

@@ -101,7 +101,7 @@ fn ops_of_threads(machine: &Machine, state: &State) -> Result<Vec<ThreadOps>, So
             let mut ops = Vec::new();
             for known in 0..=answers.len() {
                 let block = machine.source.block(rank, thread.start(), &answers[..known])?;
-                ops.extend(block.ops.iter().map(|op| op.op.clone()));
+                ops.extend(block.ops.iter().map(|op| Op::clone(&op.op)));
             }
             let heading = format!("rank {} thread {nth} answers {answers:?}", rank.0);
             all.push(ThreadOps { heading, ops, starts: starts.clone() });

@@ -133,7 +133,7 @@ impl JudgedCounts {
     #[expect(clippy::wildcard_enum_match_arm, reason = "few operations are counted")]
     fn walk(&mut self, program: &RankRun, ops: &[Statement]) {
         for op in ops {
-            match &op.op {
+            match &*op.op {
                 Op::Thread(ThreadOp::Spawn { start }) => {
                     self.walk(program, &program.blocks[start.0 as usize].ops);
                 }

@@ -187,7 +187,7 @@ impl AlikeMembers {
 /// Whether a collective carries a barrier.
 fn is_barrier(program: &RankRun, loc: LocId) -> bool {
     let statement = program.statement(loc);
-    statement.is_some_and(|op| matches!(&op.op, Op::Collective(call) if call.declared == Declared::Barrier))
+    statement.is_some_and(|op| matches!(&*op.op, Op::Collective(call) if call.declared == Declared::Barrier))
 }
 
 /// What a rank does on each communicator, in order.
@@ -201,7 +201,7 @@ impl RankActs<'_> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "few operations are every member's")]
     fn walk(&mut self, ops: &[Statement]) {
         for op in ops {
-            let (comm, act) = match &op.op {
+            let (comm, act) = match &*op.op {
                 Op::Thread(ThreadOp::Spawn { start }) => {
                     let program = self.program;
                     self.walk(&program.blocks[start.0 as usize].ops);

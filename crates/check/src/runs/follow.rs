@@ -104,8 +104,8 @@ fn did(program: &RankRun) -> Vec<Did> {
 fn collect(program: &RankRun, start: ThreadStart, out: &mut Vec<Did>) {
     let mut slots = 0;
     for op in &program.blocks[start.0 as usize].ops {
-        if let Op::Thread(ThreadOp::Spawn { start }) = op.op {
-            collect(program, start, out);
+        if let Op::Thread(ThreadOp::Spawn { start }) = &*op.op {
+            collect(program, *start, out);
         }
         if let Some(step) = step(&op.op) {
             let of = |slot: &Slot| program.comms.get(slot).copied();

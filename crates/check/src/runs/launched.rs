@@ -46,7 +46,7 @@ pub fn launch_times(recording: &Recording) -> Result<FxHashMap<u32, Vec<i64>>, R
 pub fn shows_in_launches(judged: &Judged, finding: &Finding) -> bool {
     let launched = |rank: Rank, loc| {
         let statement = judged.recording.program.ranks[rank.at()].statement(loc)?;
-        match &statement.op {
+        match &*statement.op {
             Op::Collective(call) => Some((call.kind.name(), call.count, call.dtype)),
             _ => None,
         }

@@ -22,8 +22,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use rankcheck_model::{
-    Block, Declared, FlagAct, FlagOp, Loc, LocId, MapOp, Op, Operand, Rank, Slot, Statement, Terminator,
-    Test, ThreadOp, ThreadStart, Token,
+    Block, Declared, FlagAct, FlagOp, Loc, LocId, MapOp, Op, Operand, Rank, Slot, Statement, StreamOp,
+    Terminator, Test, ThreadOp, ThreadStart, Token,
 };
 use rankcheck_recording::{Argument, CallEvent, ProcessFile, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -68,7 +68,7 @@ enum Bind {
 /// An operation that is about to be written.
 #[derive(Debug, Clone)]
 struct Lowered {
-    op: Op,
+    op: Arc<Op>,
     origin: Origin,
     bind: Bind,
 }
@@ -76,13 +76,33 @@ struct Lowered {
 /// A stream, or else the host, has come so far: other ranks wait for this flag.
 fn tells(flag: Token, stream: Option<Token>, origin: Origin) -> Lowered {
     let op = Op::Flag(FlagOp { flag, act: FlagAct::Write(1), stream });
-    Lowered { op, origin, bind: Bind::Tells(flag) }
+    Lowered { op: op.into(), origin, bind: Bind::Tells(flag) }
 }
 
 /// A stream, or else the host, waits for what [`tells`] says of another rank.
 fn awaits(flag: Token, stream: Option<Token>, way: MayWait, origin: Origin) -> Lowered {
     let op = Op::Flag(FlagOp { flag, act: FlagAct::Wait(Test::Equal, 1), stream });
-    Lowered { op, origin, bind: Bind::Awaits(flag, way) }
+    Lowered { op: op.into(), origin, bind: Bind::Awaits(flag, way) }
+}
+
+/// Operations on events that were written already, by any rank. Calls of one shape share what they became, but what an
+/// event is to a call depends on its role, so calls that say the same may do different things with it.
+#[derive(Debug, Default)]
+pub(super) struct SharedOps(FxHashSet<Arc<Op>>);
+
+impl SharedOps {
+    fn share(&mut self, op: Arc<Op>) -> Arc<Op> {
+        if !matches!(&*op, Op::Event(_) | Op::Stream(StreamOp::Wait { .. } | StreamOp::Synchronize { .. })) {
+            return op;
+        }
+        match self.0.get(&op) {
+            Some(written) => Arc::clone(written),
+            None => {
+                self.0.insert(Arc::clone(&op));
+                op
+            }
+        }
+    }
 }
 
 /// A call that was entered.
@@ -121,6 +141,7 @@ pub(super) struct Lowering<'a> {
     world: &'a World,
     member: &'a RankProcess,
     names: &'a SourceNames,
+    shared: &'a mut SharedOps,
     /// Members by rank in the communicator, by communicator.
     members: &'a [Vec<Option<Rank>>],
     /// Members as the model numbers them, by communicator.
@@ -135,7 +156,7 @@ pub(super) struct Lowering<'a> {
     by_loc: FxHashMap<Box<str>, u32>,
     kinds: Vec<CallKind>,
     /// The operation that a call became, as long as nothing changed what its addresses mean.
-    cache: FxHashMap<ShapeId, Op>,
+    cache: FxHashMap<ShapeId, Arc<Op>>,
     born: u32,
     comms: FxHashMap<u64, RunCommId>,
     of_comm: FxHashMap<RunCommId, Operand>,
@@ -164,7 +185,7 @@ impl<'a> Lowering<'a> {
     fn new(
         world: &'a World,
         member: &'a RankProcess,
-        names: &'a SourceNames,
+        (names, shared): (&'a SourceNames, &'a mut SharedOps),
         (members, orders): (&'a [Vec<Option<Rank>>], &'a [Vec<Rank>]),
         base: u32,
     ) -> Self {
@@ -173,6 +194,7 @@ impl<'a> Lowering<'a> {
             world,
             member,
             names,
+            shared,
             orders,
             ops: Vec::new(),
             own_threads: Vec::new(),
@@ -346,7 +368,7 @@ impl<'a> Lowering<'a> {
             // It produces a slot, as the start of a thread does that may replace it.
             let map = self.names.token("nothing");
             let op = Op::Map(MapOp::Get { map, key: Operand::Null, default: Operand::Null });
-            self.write(Lowered { op, origin, bind: Bind::Nothing });
+            self.write(Lowered { op: op.into(), origin, bind: Bind::Nothing });
         }
     }
 
@@ -507,7 +529,7 @@ impl<'a> Lowering<'a> {
             return items;
         }
         for item in &mut items {
-            if let Op::Collective(call) = &mut item.op {
+            if let Op::Collective(call) = Arc::make_mut(&mut item.op) {
                 Arc::make_mut(call).declared = open.carries;
             }
         }
@@ -624,7 +646,7 @@ impl<'a> Lowering<'a> {
             (Some(comm), Some(thread), Completed::Yes) => self.under_way.push((comm, thread)),
             (None, Some(thread), Completed::Yes) => {
                 let op = Op::Thread(ThreadOp::Join { thread });
-                self.write(Lowered { op, origin: open.origin, bind: Bind::Nothing });
+                self.write(Lowered { op: op.into(), origin: open.origin, bind: Bind::Nothing });
             }
             (_, None, _) | (_, _, Completed::Never | Completed::NeverApart) => {}
         }
@@ -639,7 +661,7 @@ impl<'a> Lowering<'a> {
         }
         self.own_threads.push(Arc::new(Block { ops, terminator: Terminator::Cut }));
         let op = Op::Thread(ThreadOp::Spawn { start });
-        self.write(Lowered { op, origin: open.origin, bind: Bind::Nothing });
+        self.write(Lowered { op: op.into(), origin: open.origin, bind: Bind::Nothing });
     }
 
     /// Takes a call's placeholder back, if nothing was written since.
@@ -659,7 +681,11 @@ impl<'a> Lowering<'a> {
             std::mem::take(&mut self.under_way).into_iter().partition(|(made, _)| meant(*made));
         self.under_way = later;
         for (_, thread) in now {
-            self.write(Lowered { op: Op::Thread(ThreadOp::Join { thread }), origin, bind: Bind::Nothing });
+            self.write(Lowered {
+                op: Op::Thread(ThreadOp::Join { thread }).into(),
+                origin,
+                bind: Bind::Nothing,
+            });
         }
     }
 
@@ -676,8 +702,8 @@ impl<'a> Lowering<'a> {
         let terminator = if returned == Completed::Yes { Terminator::Return } else { Terminator::Cut };
         self.own_threads.push(Arc::new(Block { ops, terminator }));
         let held = self.ops.get_mut(open.mark)?;
-        let Op::Map(MapOp::Get { .. }) = &held.op else { return None };
-        held.op = Op::Thread(ThreadOp::Spawn { start });
+        let Op::Map(MapOp::Get { .. }) = &*held.op else { return None };
+        held.op = Op::Thread(ThreadOp::Spawn { start }).into();
         Some(Operand::Slot(Slot { start: ThreadStart(0), index: self.slots_before(open.mark) }))
     }
 
@@ -707,7 +733,7 @@ impl<'a> Lowering<'a> {
             &Bind::Tells(flag) => self.program.tells.push((self.ops.len(), flag)),
             &Bind::Awaits(flag, way) => self.program.awaits.push((self.ops.len(), flag, way)),
             &Bind::Exchanged(allocated) => {
-                if let Op::Exchange(op) = &item.op {
+                if let Op::Exchange(op) = &*item.op {
                     let (loc, members) = (self.program.next_loc(), Arc::clone(&op.members));
                     self.program.exchanges.push(symmetric::Exchanged { loc, members, allocated });
                 }
@@ -721,7 +747,8 @@ impl<'a> Lowering<'a> {
         self.bind(&item, slot);
         self.slots += item.op.slots();
         let loc = self.program.origin(item.origin);
-        self.ops.push(Statement { op: item.op, loc });
+        let op = self.shared.share(item.op);
+        self.ops.push(Statement { op, loc });
         Operand::Slot(slot)
     }
 

@@ -64,7 +64,7 @@ fn failed_ops(program: &RankRun, rank: Rank) -> Vec<OpRef> {
         return Vec::new();
     }
     let failed = |statement: &Statement| {
-        matches!(statement.op, Op::Window(WindowOp::Register { .. }) | Op::Graph(GraphOp::End { .. }))
+        matches!(&*statement.op, Op::Window(WindowOp::Register { .. }) | Op::Graph(GraphOp::End { .. }))
             && program.origin_of(statement.loc).is_some_and(|origin| numbers.contains(&origin.number))
     };
     let blocks = (0..).zip(&program.blocks);
@@ -80,7 +80,7 @@ fn contradiction(program: &RankRun, op: OpRef, says: ModelSays) -> Option<Contra
     let at = position(&|statement| statement.loc == op.loc).or_else(|| {
         let of = program.blocks.iter().position(|block| block.ops.iter().any(|other| other.loc == op.loc))?;
         let start = ThreadStart(of as u64);
-        position(&|statement| matches!(statement.op, Op::Thread(ThreadOp::Spawn { start: other }) if other == start))
+        position(&|statement| matches!(&*statement.op, Op::Thread(ThreadOp::Spawn { start: other }) if *other == start))
     })?;
     Some(Contradiction { rank: op.rank, loc: op.loc, at, says })
 }

@@ -118,7 +118,7 @@ fn folded(program: &RankRun, comm: RunCommId, line: &str) -> Option<FoldedRounds
 fn statements(program: &RankRun) -> Vec<&Statement> {
     let mut out: Vec<&Statement> = Vec::new();
     for op in &program.blocks[0].ops {
-        if let Op::Thread(ThreadOp::Spawn { start }) = op.op {
+        if let Op::Thread(ThreadOp::Spawn { start }) = &*op.op {
             out.extend(&program.blocks[start.0 as usize].ops);
         } else {
             out.push(op);

@@ -616,20 +616,21 @@ impl<'a> WaitGraph<'a> {
         let ops = &program.blocks[0].ops;
         let is_open = |op: &&Statement| {
             program.origin_of(op.loc).is_some_and(|origin| origin.number == open.origin.number)
-                && matches!(op.op, Op::Stream(StreamOp::Synchronize { .. }))
+                && matches!(&*op.op, Op::Stream(StreamOp::Synchronize { .. }))
         };
         let wait = ops.iter().rposition(|op| is_open(&op))?;
         let stands = |one: &Standing| one.op.rank == rank;
         if stood < FINISH_NS || self.standing.iter().any(stands) {
             return None;
         }
-        let Op::Stream(StreamOp::Synchronize { what }) = &ops[wait].op else { return None };
+        let Op::Stream(StreamOp::Synchronize { what }) = &*ops[wait].op else { return None };
         // What it waits for is the last collective, and nothing behind it of which it is not known when it is over.
-        let last =
-            ops[..wait].iter().rposition(|op| op.op.stream().is_some() && !matches!(op.op, Op::Event(_)))?;
+        let last = ops[..wait]
+            .iter()
+            .rposition(|op| op.op.stream().is_some() && !matches!(&*op.op, Op::Event(_)))?;
         let stream = ops[last].op.stream()?;
         let meant = waits_for_stream(what, stream);
-        let Op::Collective(call) = &ops[last].op else { return None };
+        let Op::Collective(call) = &*ops[last].op else { return None };
         let launched = program.origin_of(ops[last].loc)?.number;
         let unknown = |number: &u32| *number > launched;
         if !meant || call.kind.root() != Root::None || program.unknown_work.values().any(unknown) {
@@ -662,7 +663,7 @@ impl<'a> WaitGraph<'a> {
             !program.open_calls.iter().any(|open| Some(open.origin.number) == number)
         };
         ops[at..].iter().any(|op| {
-            matches!(&op.op, Op::Stream(StreamOp::Synchronize { what }) if waits_for_stream(what, stream))
+            matches!(&*op.op, Op::Stream(StreamOp::Synchronize { what }) if waits_for_stream(what, stream))
                 && returned(op.loc)
         })
     }

@@ -110,7 +110,7 @@ impl AwaitedStreams {
         let mut awaited = Self::default();
         let mut recorded: FxHashMap<Token, FxHashSet<Token>> = FxHashMap::default();
         for statement in program.blocks.iter().flat_map(|block| &block.ops) {
-            match &statement.op {
+            match &*statement.op {
                 Op::Event(EventOp { event, stream }) => {
                     recorded.entry(*event).or_default().insert(*stream);
                 }

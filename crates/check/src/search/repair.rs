@@ -502,8 +502,11 @@ impl RepairChange {
                         let mut ops = Vec::new();
                         for statement in &block.ops {
                             let there = is(statement, &at);
-                            let new =
-                                || inserted.iter().map(|op| Statement { op: op.clone(), loc: statement.loc });
+                            let new = || {
+                                inserted
+                                    .iter()
+                                    .map(|op| Statement { op: op.clone().into(), loc: statement.loc })
+                            };
                             ops.extend(new().filter(|_| there && side == Side::Before));
                             ops.push(statement.clone());
                             ops.extend(new().filter(|_| there && side == Side::After));
@@ -539,7 +542,7 @@ impl RepairChange {
                     let mut ops = block.ops.clone();
                     let (first, last) = (|s: &Statement| is(s, &first), |s: &Statement| is(s, &last));
                     let pairs = if wide { spans(block, first, last) } else { pairs(block, first, last) };
-                    let group = |op: GroupOp, loc| Statement { op: Op::Group(op), loc };
+                    let group = |op: GroupOp, loc| Statement { op: Op::Group(op).into(), loc };
                     for (first, last) in pairs.iter().rev() {
                         let (begins, ends) = (ops[*first].loc, ops[*last].loc);
                         ops.insert(last + 1, group(GroupOp::End, ends));

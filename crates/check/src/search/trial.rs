@@ -619,7 +619,7 @@ impl<'a> Trials<'a> {
             let nth = at.index.checked_sub(of.first()?).map(|nth| nth as usize);
             Ok(nth.filter(|nth| *nth < block.ops.len()).map(|nth| {
                 let mut block = block.clone();
-                block.ops[nth].op = op.clone();
+                block.ops[nth].op = op.clone().into();
                 block
             }))
         });
@@ -709,7 +709,7 @@ fn performed(
                     let made = slots + op.slots();
                     let at = OpPosition { rank, start, index };
                     let uses = uses(op, &names);
-                    all.insert(at, Performed { at, op: Some(op.clone()), uses, produces: slots..made });
+                    all.insert(at, Performed { at, op: Some(Op::clone(op)), uses, produces: slots..made });
                     (index, slots) = (index + 1, made);
                 }
                 if let Terminator::Ask(question, _) = &block.terminator

@@ -185,7 +185,7 @@ impl Builder {
         (&op, loc).hash(&mut progress.hasher);
         let slots = op.slots();
         if progress.asked == self.answers.len() {
-            progress.ops.push(Statement { op, loc });
+            progress.ops.push(Statement { op: op.into(), loc });
         }
         let slot = progress.next_slot;
         progress.next_slot += slots;

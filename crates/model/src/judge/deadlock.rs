@@ -407,7 +407,7 @@ impl Machine {
             let of = |(_, node): &(usize, &WaitNode)| node.who != me && matches(node);
             nodes.iter().enumerate().filter(of).map(|(at, _)| at).collect()
         };
-        let works = |op: &Statement| matches!(&op.op, Op::Flag(FlagOp { flag: of, act, .. }) if *of == flag && act.writes().is_some());
+        let works = |op: &Statement| matches!(&*op.op, Op::Flag(FlagOp { flag: of, act, .. }) if *of == flag && act.writes().is_some());
         let ahead = |node: &WaitNode| match node.who {
             Who::Thread(r, thread) => {
                 let t = state.rank(r).thread(thread);
@@ -418,7 +418,7 @@ impl Machine {
         let unknown = |node: &WaitNode| match node.who {
             Who::Thread(r, thread) => {
                 let t = state.rank(r).thread(thread);
-                let spawns = t.ahead().iter().any(|op| matches!(op.op, Op::Thread(ThreadOp::Spawn { .. })));
+                let spawns = t.ahead().iter().any(|op| matches!(&*op.op, Op::Thread(ThreadOp::Spawn { .. })));
                 spawns || !t.returns()
             }
             Who::Stream(..) => false,
@@ -663,12 +663,15 @@ impl<'a> Here<'a> {
                 }
                 Rendezvous::Link(link, _) => (Rule::P2p3, Some(About::Pair(link.comm, link.from, link.to))),
                 Rendezvous::Host(..) => (Rule::Host1, Some(About::Hosts)),
-                Rendezvous::Exchange(..) => match t.upcoming() {
-                    Next::Op(Statement { op: Op::Exchange(ExchangeOp { name, .. }), .. }) => {
-                        (Rule::Exchange1, Some(About::Named(*name)))
-                    }
-                    _ => unreachable!("who waits in an exchange stands at it"),
-                },
+                Rendezvous::Exchange(..) => {
+                    let Next::Op(statement) = t.upcoming() else {
+                        unreachable!("who waits in an exchange stands at it")
+                    };
+                    let Op::Exchange(ExchangeOp { name, .. }) = &*statement.op else {
+                        unreachable!("who waits in an exchange stands at it")
+                    };
+                    (Rule::Exchange1, Some(About::Named(*name)))
+                }
             };
         }
         match t.upcoming() {

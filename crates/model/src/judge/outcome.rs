@@ -176,7 +176,7 @@ impl Machine {
                 let t = state.rank(rank).thread(thread);
                 let polls = match t.upcoming() {
                     Next::Ask(Question::EventQuery { .. }, _) => true,
-                    Next::Op(op) => matches!(op.op, Op::Pool(PoolOp::Alloc { .. })),
+                    Next::Op(op) => matches!(&*op.op, Op::Pool(PoolOp::Alloc { .. })),
                     Next::Ask(..) | Next::Return | Next::Unknown => false,
                 };
                 polls && !t.chosen().is_empty() && matches!(self.here(state, rank, thread).poll(), Poll::Wait)

@@ -120,7 +120,7 @@ impl Machine {
     /// How a thread votes that stands at an agreement.
     fn vote(state: &State, rank: Rank, thread: u32) -> Option<bool> {
         let Next::Op(op) = state.rank(rank).thread(thread).upcoming() else { return None };
-        match &op.op {
+        match &*op.op {
             Op::Barrier(BarrierOp::AllAgree { value, .. }) => {
                 let value = Self::value(state, rank, value);
                 Some(!matches!(value, Value::Null | Value::Bool(false) | Value::Int(0)))

@@ -866,11 +866,11 @@ impl<'a> Here<'a> {
         let Next::Op(op) = t.upcoming() else { unreachable!("a question meets nobody") };
         let leftover = state.rank(rank).comm(comm).and_then(|comm_state| comm_state.windows.first_leftover());
         if let Some((memory, flags, queued)) = leftover
-            && !matches!(op.op, Op::Comm(CommOp::Split { .. }))
+            && !matches!(&*op.op, Op::Comm(CommOp::Split { .. }))
         {
             return Setup::Register { memory: memory.clone(), flags, op: queued };
         }
-        match &op.op {
+        match &*op.op {
             Op::Window(WindowOp::Register { memory, flags, .. }) => {
                 Setup::Register { memory: Machine::value(state, rank, memory), flags: *flags, op: op_ref }
             }

@@ -11,7 +11,6 @@ use crate::machine::Kind;
 use crate::noun::pool::Plan;
 use crate::op::{HandleKind, MemoryKind, Op, Show, Verb};
 use crate::program::Operand;
-use crate::program::Statement;
 use std::sync::Arc;
 
 use crate::host::value::{Buffer, Value};
@@ -75,8 +74,8 @@ impl Verb for ExchangeOp {
         // Each member opens what the others bring: theirs are named from here on like memory of its own.
         for rank in self.members.iter() {
             for thread in here.state.rank(*rank).threads() {
-                if let Next::Op(Statement { op: Op::Exchange(ExchangeOp { members, buffer, .. }), .. }) =
-                    thread.upcoming()
+                if let Next::Op(statement) = thread.upcoming()
+                    && let Op::Exchange(ExchangeOp { members, buffer, .. }) = &*statement.op
                     && *members == self.members
                     && let Value::Buffer(buffer) = Machine::value(here.state, *rank, buffer)
                 {
@@ -226,14 +225,13 @@ impl Cx<'_> {
     fn brought(&mut self) -> Brought {
         let (rank, thread) = (self.rank, self.thread);
         let op = self.here().op_ref();
-        let (name, operand) = match self.this().upcoming() {
-            Next::Op(Statement { op: Op::Exchange(ExchangeOp { name, buffer, .. }), .. }) => {
-                (*name, buffer.clone())
-            }
-            Next::Op(_) | Next::Ask(..) | Next::Return | Next::Unknown => {
-                unreachable!("a member of an exchange stands at it")
-            }
+        let Next::Op(statement) = self.this().upcoming() else {
+            unreachable!("a member of an exchange stands at it")
         };
+        let Op::Exchange(ExchangeOp { name, buffer, .. }) = &*statement.op else {
+            unreachable!("a member of an exchange stands at it")
+        };
+        let (name, operand) = (*name, buffer.clone());
         let buffer = self.given(&operand, op);
         if let Some(mapping) = buffer.as_ref().filter(|buffer| buffer.through.is_some()) {
             self.find_unshareable(mapping, op, "a mapping");

@@ -35,7 +35,7 @@ use crate::noun::thread::Status;
 use crate::order::dependence::{Access, Object};
 use crate::order::poll::{FaultOf, NondetValues};
 use crate::platform::{NullRegistration, Repeated, UnequalSizes};
-use crate::program::{Operand, Statement};
+use crate::program::Operand;
 use crate::rank::Rank;
 use crate::state::{RankState, State};
 
@@ -494,8 +494,8 @@ impl Machine {
             }
             // A call that never returns is under way for ever.
             if matches!(t.status(), Status::Waiting(Rendezvous::Setup(..)) | Status::Stuck)
-                && let Next::Op(Statement { op: Op::Window(WindowOp::Register { comm, memory, .. }), .. }) =
-                    t.upcoming()
+                && let Next::Op(statement) = t.upcoming()
+                && let Op::Window(WindowOp::Register { comm, memory, .. }) = &*statement.op
                 && let Value::Comm(comm) = Self::value(state, rank, comm)
                 && names(&Self::value(state, rank, memory))
             {

@@ -280,7 +280,7 @@ impl Closing<'_> {
         let Next::Op(op) = here.this().upcoming() else { return Err(UnknownClashes) };
         match op.op.verb().waits_for(here) {
             Awaits::Anybody => {
-                let Op::Store(StoreOp::Get { key }) = &op.op else { return Err(UnknownClashes) };
+                let Op::Store(StoreOp::Get { key }) = &*op.op else { return Err(UnknownClashes) };
                 self.add_clashing(Clashing::enabling(key_object(*key)))
             }
             Awaits::Flag(flag) => self.add_clashing(Clashing::enabling(flag_object(flag))),

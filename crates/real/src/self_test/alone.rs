@@ -50,7 +50,8 @@ struct AloneProgram {
 impl Source for AloneProgram {
     fn block(&self, _: Rank, start: ThreadStart, answers: &[Answer]) -> Result<Arc<Block>, SourceError> {
         if start == SIDE {
-            let step = Statement { op: Op::Thread(ThreadOp::Step { label: token("step") }), loc: LocId(0) };
+            let step =
+                Statement { op: Op::Thread(ThreadOp::Step { label: token("step") }).into(), loc: LocId(0) };
             return Ok(Arc::new(Block { ops: vec![step], terminator: Terminator::Return }));
         }
         Ok(Arc::clone(&self.blocks[answers.len()]))
@@ -189,7 +190,7 @@ pub(super) fn run_alone(libraries: &Libraries, ordinal: i32, comms: CommHistory)
         forced: forced(&parts),
         deadline: Duration::from_secs(10),
     };
-    let op = |verb| Statement { op: verb, loc: LocId(0) };
+    let op = |verb: Op| Statement { op: verb.into(), loc: LocId(0) };
     let block = |(verbs, ask): (Vec<Op>, Option<Question>)| {
         let terminator = ask.map_or(Terminator::Return, |question| Terminator::Ask(question, LocId(0)));
         Arc::new(Block { ops: verbs.into_iter().map(op).collect(), terminator })

@@ -33,7 +33,7 @@ enum Meeting {
 /// A call that meets others.
 #[derive(Debug, Clone)]
 struct Entry {
-    op: Op,
+    op: Arc<Op>,
     loc: LocId,
     /// The operation of the first thread that it is, or whose thread it is in.
     at: usize,
@@ -136,7 +136,7 @@ impl Unsaid<'_> {
         if matches!(self.meeting, Meeting::Comm(_)) && open.contains(&"count") && !as_many() {
             return cut(Lacks::Elements);
         }
-        let mut op = entry.op.clone();
+        let mut op = Op::clone(&entry.op);
         for key in open {
             let says = |rank: &&usize| {
                 let other = self.of(**rank).get(self.nth);
@@ -211,7 +211,7 @@ impl EntryWalk<'_> {
             let at = thread_at.unwrap_or(at);
             let open = self.program.open.get(&statement.loc);
             let alone = open.map(|_| Meeting::Nobody);
-            let met = match &statement.op {
+            let met = match &*statement.op {
                 Op::Thread(ThreadOp::Spawn { start }) => {
                     let program = self.program;
                     self.walk(&program.blocks[start.0 as usize].ops, Some(at), into);
@@ -234,7 +234,7 @@ impl EntryWalk<'_> {
             };
             if let Some(met) = met {
                 let entry =
-                    Entry { op: statement.op.clone(), loc: statement.loc, at, captured: self.capturing };
+                    Entry { op: Arc::clone(&statement.op), loc: statement.loc, at, captured: self.capturing };
                 into.entry(met).or_default().push(entry);
             }
         }

@@ -41,7 +41,7 @@ impl Lowering<'_> {
         }
         let by_role = matches!(role, Some(CallRole::Event(_)));
         if let Some(op) = self.cache.get(&shape).filter(|_| !by_role) {
-            return vec![Lowered { op: op.clone(), origin, bind: Bind::Nothing }];
+            return vec![Lowered { op: Arc::clone(op), origin, bind: Bind::Nothing }];
         }
         let given = |key: &str| result.and_then(|result| result.get(key)).and_then(Argument::number);
         match kind {
@@ -155,7 +155,7 @@ impl Lowering<'_> {
         let name = self.names.token(&self.world.comm(comm).name);
         let children = if number(call, "share") == 0 { Resources::Own } else { Resources::Shared };
         let op = Op::Comm(CommOp::Init { name, members, children });
-        vec![Lowered { op, origin, bind: Bind::Comm(comm) }]
+        vec![Lowered { op: op.into(), origin, bind: Bind::Comm(comm) }]
     }
 
     /// A communicator that existed when the recording began: all its members had it.
@@ -188,7 +188,7 @@ impl Lowering<'_> {
             }
             None => (self.names.token("no child"), Bind::Nothing),
         };
-        vec![Lowered { op: Op::Comm(CommOp::Split { comm, name, color }), origin, bind }]
+        vec![Lowered { op: Op::Comm(CommOp::Split { comm, name, color }).into(), origin, bind }]
     }
 
     fn destroy(&mut self, call: &Shape, origin: Origin) -> Vec<Lowered> {
@@ -225,7 +225,7 @@ impl Lowering<'_> {
             _ => WindowFlags::CollSymmetric,
         };
         vec![Lowered {
-            op: Op::Window(WindowOp::Register { comm: self.operand(comm), memory, flags }),
+            op: Op::Window(WindowOp::Register { comm: self.operand(comm), memory, flags }).into(),
             origin,
             bind,
         }]
@@ -382,13 +382,14 @@ impl Lowering<'_> {
         stream: rankcheck_model::Token,
         origin: Origin,
     ) -> Vec<Lowered> {
+        let op = Arc::new(op);
         if self.ordered(stream, origin) == super::device::Implicit::No {
-            self.cache.insert(shape, op.clone());
+            self.cache.insert(shape, Arc::clone(&op));
         }
-        one(op, origin)
+        vec![Lowered { op, origin, bind: Bind::Nothing }]
     }
 }
 
 pub(super) fn one(op: Op, origin: Origin) -> Vec<Lowered> {
-    vec![Lowered { op, origin, bind: Bind::Nothing }]
+    vec![Lowered { op: op.into(), origin, bind: Bind::Nothing }]
 }

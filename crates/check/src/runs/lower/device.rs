@@ -198,12 +198,12 @@ impl Lowering<'_> {
         let event = self.names.token("the order of the default stream");
         for other in others {
             self.write(Lowered {
-                op: Op::Event(EventOp { event, stream: other }),
+                op: Op::Event(EventOp { event, stream: other }).into(),
                 origin,
                 bind: Bind::Nothing,
             });
             self.write(Lowered {
-                op: Op::Stream(StreamOp::Wait { stream, event }),
+                op: Op::Stream(StreamOp::Wait { stream, event }).into(),
                 origin,
                 bind: Bind::Nothing,
             });
@@ -424,7 +424,7 @@ impl Lowering<'_> {
             self.cache.remove(&shape);
             let what = Operand::Stream(stream);
             items.push(Lowered {
-                op: Op::Stream(StreamOp::Synchronize { what }),
+                op: Op::Stream(StreamOp::Synchronize { what }).into(),
                 origin,
                 bind: Bind::Nothing,
             });

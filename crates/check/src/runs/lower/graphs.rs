@@ -244,7 +244,7 @@ impl Lowering<'_> {
                 Some(_) | None => _ = self.device.graphs.insert(made, captured),
             }
         }
-        let begins = |op: &&Statement| !matches!(&op.op, Op::Graph(GraphOp::Begin { graph: other, .. }) if *other == graph);
+        let begins = |op: &&Statement| !matches!(&*op.op, Op::Graph(GraphOp::Begin { graph: other, .. }) if *other == graph);
         let inside = self.ops.iter().rev().take_while(begins);
         if inside.clone().any(|op| touches(&op.op)) {
             self.device.touching.insert(graph);
@@ -505,7 +505,7 @@ impl Lowering<'_> {
                     items.insert(
                         0,
                         Lowered {
-                            op: Op::Stream(StreamOp::Wait { stream, event }),
+                            op: Op::Stream(StreamOp::Wait { stream, event }).into(),
                             origin,
                             bind: Bind::Nothing,
                         },

@@ -69,7 +69,7 @@ impl Lowering<'_> {
         self.allocations += 1;
         let at = u32::try_from(self.ops.len()).expect("bounded by the places of the program");
         let op = Op::Memory(MemoryOp::Alloc { name, len_bytes: bytes, memory: kind });
-        let operand = self.write(Lowered { op, origin, bind: Bind::Nothing });
+        let operand = self.write(Lowered { op: op.into(), origin, bind: Bind::Nothing });
         self.forget_symmetric(address, bytes);
         self.allocated_at.insert(address, origin);
         if let Some(value) = self.memory.allocate(address, bytes, name, operand) {
@@ -143,7 +143,7 @@ impl Lowering<'_> {
                 let name = self.names.token(&format!("memory of {length} that is mapped nowhere"));
                 let (len_bytes, memory) = (exported.len_bytes, MemoryKind::CuMem);
                 let op = Op::Memory(MemoryOp::Alloc { name, len_bytes, memory });
-                self.write(Lowered { op, origin, bind: Bind::Nothing })
+                self.write(Lowered { op: op.into(), origin, bind: Bind::Nothing })
             }
             MemoryAt::Unknown => self.unseen(origin),
         };
@@ -151,7 +151,7 @@ impl Lowering<'_> {
             true => IpcOp::ExportShareable { buffer },
             false => IpcOp::Export { buffer },
         };
-        let value = self.write(Lowered { op: Op::Ipc(op), origin, bind: Bind::Nothing });
+        let value = self.write(Lowered { op: Op::Ipc(op).into(), origin, bind: Bind::Nothing });
         one(Op::Store(StoreOp::Set { key, value }), origin)
     }
 
@@ -163,9 +163,10 @@ impl Lowering<'_> {
         };
         self.cache.clear();
         let key = self.names.token(&opened.handle);
-        let handle = self.write(Lowered { op: Op::Store(StoreOp::Get { key }), origin, bind: Bind::Nothing });
+        let handle =
+            self.write(Lowered { op: Op::Store(StoreOp::Get { key }).into(), origin, bind: Bind::Nothing });
         let mapping =
-            self.write(Lowered { op: Op::Ipc(IpcOp::Open { handle }), origin, bind: Bind::Nothing });
+            self.write(Lowered { op: Op::Ipc(IpcOp::Open { handle }).into(), origin, bind: Bind::Nothing });
         self.program.freed.insert(self.program.last_loc(), opened.freed);
         if opened.too_close {
             let memory = format!("the memory of {}", opened.handle).into();
@@ -217,7 +218,7 @@ impl Lowering<'_> {
         let name = self.names.token("memory that was not seen allocated");
         let origin = Origin { loc: NO_LOC, ..origin };
         let op = Op::Memory(MemoryOp::Alloc { name, len_bytes: UNSEEN_BYTES, memory: MemoryKind::Nccl });
-        let operand = self.write(Lowered { op, origin, bind: Bind::Nothing });
+        let operand = self.write(Lowered { op: op.into(), origin, bind: Bind::Nothing });
         self.unseen = Some(operand.clone());
         operand
     }

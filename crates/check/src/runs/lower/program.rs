@@ -340,16 +340,16 @@ impl RankRun {
         let ops =
             self.blocks.iter().map(|block| &block.ops).find(|ops| ops.iter().any(|op| op.loc == loc))?;
         let at = ops.iter().position(|op| op.loc == loc)?;
-        let mut bounds = ops[at..].iter().filter(|op| matches!(op.op, Op::Group(_)));
-        bounds.next().filter(|op| matches!(op.op, Op::Group(GroupOp::End))).map(|end| end.loc)
+        let mut bounds = ops[at..].iter().filter(|op| matches!(&*op.op, Op::Group(_)));
+        bounds.next().filter(|op| matches!(&*op.op, Op::Group(GroupOp::End))).map(|end| end.loc)
     }
 
     /// The how-manieth replay of its graph an operation is, from 1; not known where replays may have been folded away.
     pub(in crate::runs) fn replay(&self, loc: LocId) -> Option<u32> {
-        let Op::Graph(GraphOp::Replay { graph, .. }) = &self.statement(loc)?.op else { return None };
+        let Op::Graph(GraphOp::Replay { graph, .. }) = &*self.statement(loc)?.op else { return None };
         let of_it = |op: &&Statement| {
             op.loc <= loc
-                && matches!(&op.op, Op::Graph(GraphOp::Replay { graph: other, .. }) if other == graph)
+                && matches!(&*op.op, Op::Graph(GraphOp::Replay { graph: other, .. }) if other == graph)
         };
         let nth = self.blocks.iter().flat_map(|block| &block.ops).filter(of_it).count();
         let folded = self.skipped.iter().any(|(at, ..)| *at <= loc);
@@ -378,7 +378,7 @@ impl RankRun {
     /// The communicator on which an operation launches a collective.
     #[expect(clippy::wildcard_enum_match_arm, reason = "one operation is a collective")]
     pub(in crate::runs) fn collects_on(&self, op: &Statement) -> Option<RunCommId> {
-        match &op.op {
+        match &*op.op {
             Op::Collective(call) if call.count == 0 => None,
             Op::Collective(call) => match &call.comm {
                 Operand::Slot(slot) => self.comms.get(slot).copied(),
@@ -451,7 +451,7 @@ impl RankRun {
         for block in &mut self.blocks {
             let block = Arc::get_mut(block).expect("nobody runs it yet");
             if let Some(statement) = block.ops.iter_mut().find(|statement| statement.loc == loc) {
-                return change(&mut statement.op);
+                return change(Arc::make_mut(&mut statement.op));
             }
         }
     }

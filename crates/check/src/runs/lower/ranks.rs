@@ -9,7 +9,7 @@ use rankcheck_model::{FlagAct, MapOp, Op, Operand, Rank, Token};
 use rankcheck_recording::{CallEvent, ProcessFile, ShapeId};
 use rustc_hash::FxHashSet;
 
-use super::{Lowering, RankRun};
+use super::{Lowering, RankRun, SharedOps};
 use crate::runs::RunError;
 use crate::runs::fold::CallRoles;
 use crate::runs::gaps::{Gaps, Outside};
@@ -31,11 +31,12 @@ pub(in crate::runs) fn lower_all(
     let orders = orders(world, &members);
     let mut programs = Vec::with_capacity(world.ranks as usize);
     let mut base = 0_u32;
+    let mut shared = SharedOps::default();
     let mut lower = |read: Option<(&RankProcess, KeptEvents)>| {
         let program = match read {
             Some((member, kept)) => {
                 let of = (&members[..], &orders[..]);
-                let mut lowering = Lowering::new(world, member, names, of, base);
+                let mut lowering = Lowering::new(world, member, (names, &mut shared), of, base);
                 lowering.program.roles = roles.next().unwrap_or_default();
                 let header = &kept.process.header;
                 lowering.program.alive = header.alive.map(|alive| alive.saturating_sub(header.began));
@@ -134,7 +135,8 @@ fn leave_out_failed(orders: &[Vec<Rank>], programs: &mut [RankRun], map: Token) 
             let block = Arc::get_mut(&mut program.blocks[0]).expect("nobody runs it yet");
             for at in failed {
                 // It produced a slot.
-                block.ops[at].op = Op::Map(MapOp::Get { map, key: Operand::Null, default: Operand::Null });
+                let nothing = Op::Map(MapOp::Get { map, key: Operand::Null, default: Operand::Null });
+                block.ops[at].op = nothing.into();
             }
         }
     }
@@ -155,7 +157,7 @@ pub(in crate::runs) fn leave_out_untold(programs: &mut [RankRun]) {
                 continue;
             }
             let block = Arc::get_mut(&mut program.blocks[0]).expect("nobody runs it yet");
-            if let Op::Flag(op) = &mut block.ops[at].op {
+            if let Op::Flag(op) = Arc::make_mut(&mut block.ops[at].op) {
                 op.act = FlagAct::Write(1);
             }
             program.waits.may_wait(way, at);

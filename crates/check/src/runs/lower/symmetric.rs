@@ -90,7 +90,7 @@ impl Lowering<'_> {
         let name = self.names.token("symmetric memory");
         let allocated = self.allocated_at.get(&base).map_or((0, super::NO_LOC), |at| (at.number, at.loc));
         let op = Op::Exchange(ExchangeOp { members, name, buffer });
-        vec![Lowered { op, origin, bind: Bind::Exchanged(allocated) }]
+        vec![Lowered { op: op.into(), origin, bind: Bind::Exchanged(allocated) }]
     }
 
     /// A kernel signals to other ranks, and waits for them.

@@ -97,7 +97,7 @@ fn on_comm(program: &RankRun, comm: RunCommId) -> OnComm {
     walk(program, &program.blocks[0].ops, None, &mut |at, op| {
         let is =
             |operand: &Operand| matches!(operand, Operand::Slot(slot) if made(program, slot) == Some(comm));
-        match &op.op {
+        match &*op.op {
             Op::Graph(GraphOp::Begin { graph, .. }) => capturing = Some(*graph),
             Op::Graph(GraphOp::End { .. }) => capturing = None,
             Op::Collective(call) if is(&call.comm) && call.count > 0 => {
@@ -129,7 +129,7 @@ fn walk(
 ) {
     for (at, op) in ops.iter().enumerate() {
         let at = thread_at.unwrap_or(at);
-        if let Op::Thread(ThreadOp::Spawn { start }) = op.op {
+        if let Op::Thread(ThreadOp::Spawn { start }) = &*op.op {
             walk(program, &program.blocks[start.0 as usize].ops, Some(at), each);
         } else {
             each(at, op);
