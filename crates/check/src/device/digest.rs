@@ -86,7 +86,7 @@ impl ProgramName {
 /// One thread of a run: the answers that it got, and everything it would do on these answers.
 struct ThreadOps {
     heading: String,
-    ops: Vec<Op>,
+    ops: Vec<Arc<Op>>,
     /// What each thread of the rank runs, by the thread's number.
     starts: Vec<ThreadStart>,
 }
@@ -101,7 +101,7 @@ fn ops_of_threads(machine: &Machine, state: &State) -> Result<Vec<ThreadOps>, So
             let mut ops = Vec::new();
             for known in 0..=answers.len() {
                 let block = machine.source.block(rank, thread.start(), &answers[..known])?;
-                ops.extend(block.ops.iter().map(|op| Op::clone(&op.op)));
+                ops.extend(block.ops.iter().map(|op| Arc::clone(&op.op)));
             }
             let heading = format!("rank {} thread {nth} answers {answers:?}", rank.0);
             all.push(ThreadOps { heading, ops, starts: starts.clone() });
@@ -185,11 +185,11 @@ impl DigestBuilder {
     }
 }
 
-fn dtypes(ops: &[Op]) -> impl Iterator<Item = Dtype> {
+fn dtypes(ops: &[Arc<Op>]) -> impl Iterator<Item = Dtype> {
     ops.iter().filter_map(|op| {
-        if let Op::Collective(call) = op {
+        if let Op::Collective(call) = &**op {
             Some(call.dtype)
-        } else if let Op::Transfer(call) = op {
+        } else if let Op::Transfer(call) = &**op {
             Some(call.dtype)
         } else {
             None

@@ -73,6 +73,13 @@ struct Lowered {
     bind: Bind,
 }
 
+impl Lowered {
+    /// An operation whose result nobody asks for.
+    fn of(op: impl Into<Arc<Op>>, origin: Origin) -> Self {
+        Self { op: op.into(), origin, bind: Bind::Nothing }
+    }
+}
+
 /// A stream, or else the host, has come so far: other ranks wait for this flag.
 fn tells(flag: Token, stream: Option<Token>, origin: Origin) -> Lowered {
     let op = Op::Flag(FlagOp { flag, act: FlagAct::Write(1), stream });
@@ -85,14 +92,18 @@ fn awaits(flag: Token, stream: Option<Token>, way: MayWait, origin: Origin) -> L
     Lowered { op: op.into(), origin, bind: Bind::Awaits(flag, way) }
 }
 
-/// Operations on events that were written already, by any rank. Calls of one shape share what they became, but what an
-/// event is to a call depends on its role, so calls that say the same may do different things with it.
+/// Operations on events, and starts and ends of groups, that were written already, by any rank. Other calls share what
+/// a call of their shape became. What an event is to a call depends on its role, and groups are written when they end,
+/// so neither is found by its shape.
 #[derive(Debug, Default)]
 pub(super) struct SharedOps(FxHashSet<Arc<Op>>);
 
 impl SharedOps {
     fn share(&mut self, op: Arc<Op>) -> Arc<Op> {
-        if !matches!(&*op, Op::Event(_) | Op::Stream(StreamOp::Wait { .. } | StreamOp::Synchronize { .. })) {
+        if !matches!(
+            &*op,
+            Op::Event(_) | Op::Stream(StreamOp::Wait { .. } | StreamOp::Synchronize { .. }) | Op::Group(_)
+        ) {
             return op;
         }
         match self.0.get(&op) {
@@ -368,7 +379,7 @@ impl<'a> Lowering<'a> {
             // It produces a slot, as the start of a thread does that may replace it.
             let map = self.names.token("nothing");
             let op = Op::Map(MapOp::Get { map, key: Operand::Null, default: Operand::Null });
-            self.write(Lowered { op: op.into(), origin, bind: Bind::Nothing });
+            self.write(Lowered::of(op, origin));
         }
     }
 
@@ -646,7 +657,7 @@ impl<'a> Lowering<'a> {
             (Some(comm), Some(thread), Completed::Yes) => self.under_way.push((comm, thread)),
             (None, Some(thread), Completed::Yes) => {
                 let op = Op::Thread(ThreadOp::Join { thread });
-                self.write(Lowered { op: op.into(), origin: open.origin, bind: Bind::Nothing });
+                self.write(Lowered::of(op, open.origin));
             }
             (_, None, _) | (_, _, Completed::Never | Completed::NeverApart) => {}
         }
@@ -661,7 +672,7 @@ impl<'a> Lowering<'a> {
         }
         self.own_threads.push(Arc::new(Block { ops, terminator: Terminator::Cut }));
         let op = Op::Thread(ThreadOp::Spawn { start });
-        self.write(Lowered { op: op.into(), origin: open.origin, bind: Bind::Nothing });
+        self.write(Lowered::of(op, open.origin));
     }
 
     /// Takes a call's placeholder back, if nothing was written since.
@@ -681,11 +692,7 @@ impl<'a> Lowering<'a> {
             std::mem::take(&mut self.under_way).into_iter().partition(|(made, _)| meant(*made));
         self.under_way = later;
         for (_, thread) in now {
-            self.write(Lowered {
-                op: Op::Thread(ThreadOp::Join { thread }).into(),
-                origin,
-                bind: Bind::Nothing,
-            });
+            self.write(Lowered::of(Op::Thread(ThreadOp::Join { thread }), origin));
         }
     }
 

@@ -496,16 +496,14 @@ impl RepairChange {
         match self.clone() {
             Self::SameDecision { of } => (Arc::clone(source), of.into_iter().map(|(_, at)| at).collect()),
             Self::Wait { what, side, call: _, at } => {
-                let inserted = what.ops(ranks);
+                let inserted: Vec<Arc<Op>> = what.ops(ranks).into_iter().map(Arc::new).collect();
                 let source = alike(source, move |block| {
                     block.ops.iter().any(|statement| is(statement, &at)).then(|| {
                         let mut ops = Vec::new();
                         for statement in &block.ops {
                             let there = is(statement, &at);
                             let new = || {
-                                inserted
-                                    .iter()
-                                    .map(|op| Statement { op: op.clone().into(), loc: statement.loc })
+                                inserted.iter().map(|op| Statement { op: Arc::clone(op), loc: statement.loc })
                             };
                             ops.extend(new().filter(|_| there && side == Side::Before));
                             ops.push(statement.clone());

@@ -664,10 +664,7 @@ impl<'a> Here<'a> {
                 Rendezvous::Link(link, _) => (Rule::P2p3, Some(About::Pair(link.comm, link.from, link.to))),
                 Rendezvous::Host(..) => (Rule::Host1, Some(About::Hosts)),
                 Rendezvous::Exchange(..) => {
-                    let Next::Op(statement) = t.upcoming() else {
-                        unreachable!("who waits in an exchange stands at it")
-                    };
-                    let Op::Exchange(ExchangeOp { name, .. }) = &*statement.op else {
+                    let Some(Op::Exchange(ExchangeOp { name, .. })) = t.upcoming().op() else {
                         unreachable!("who waits in an exchange stands at it")
                     };
                     (Rule::Exchange1, Some(About::Named(*name)))

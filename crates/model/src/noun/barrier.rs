@@ -19,7 +19,7 @@ use crate::host::value::Value;
 use crate::machine::Machine;
 use crate::members::MemberList;
 use crate::noun::rendezvous::Rendezvous;
-use crate::noun::thread::{Next, Status};
+use crate::noun::thread::Status;
 use crate::order::dependence::{Access, Object};
 use crate::rank::Rank;
 use crate::state::{State, Table};
@@ -119,8 +119,7 @@ impl Machine {
 
     /// How a thread votes that stands at an agreement.
     fn vote(state: &State, rank: Rank, thread: u32) -> Option<bool> {
-        let Next::Op(op) = state.rank(rank).thread(thread).upcoming() else { return None };
-        match &*op.op {
+        match state.rank(rank).thread(thread).upcoming().op()? {
             Op::Barrier(BarrierOp::AllAgree { value, .. }) => {
                 let value = Self::value(state, rank, value);
                 Some(!matches!(value, Value::Null | Value::Bool(false) | Value::Int(0)))

@@ -30,7 +30,6 @@ use crate::machine::{CommInfo, Machine};
 use crate::noun::group::GroupCall;
 use crate::noun::p2p::Links;
 use crate::noun::rendezvous::Rendezvous;
-use crate::noun::thread::Next;
 use crate::noun::window::{Window, Windows};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{FaultOf, Nondet, NondetValues, Poll};
@@ -863,14 +862,14 @@ impl<'a> Here<'a> {
         let Here { m: _, state, rank, .. } = self;
         let t = self.this();
         let op_ref = self.op_ref();
-        let Next::Op(op) = t.upcoming() else { unreachable!("a question meets nobody") };
+        let Some(op) = t.upcoming().op() else { unreachable!("a question meets nobody") };
         let leftover = state.rank(rank).comm(comm).and_then(|comm_state| comm_state.windows.first_leftover());
         if let Some((memory, flags, queued)) = leftover
-            && !matches!(&*op.op, Op::Comm(CommOp::Split { .. }))
+            && !matches!(op, Op::Comm(CommOp::Split { .. }))
         {
             return Setup::Register { memory: memory.clone(), flags, op: queued };
         }
-        match &*op.op {
+        match op {
             Op::Window(WindowOp::Register { memory, flags, .. }) => {
                 Setup::Register { memory: Machine::value(state, rank, memory), flags: *flags, op: op_ref }
             }

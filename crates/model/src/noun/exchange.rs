@@ -20,7 +20,6 @@ use crate::machine::Machine;
 use crate::members::MemberList;
 use crate::noun::ipc::INVALID_VALUE;
 use crate::noun::rendezvous::Rendezvous;
-use crate::noun::thread::Next;
 use crate::order::dependence::{Access, Object};
 use crate::rank::Rank;
 use crate::state::{State, Table};
@@ -74,8 +73,7 @@ impl Verb for ExchangeOp {
         // Each member opens what the others bring: theirs are named from here on like memory of its own.
         for rank in self.members.iter() {
             for thread in here.state.rank(*rank).threads() {
-                if let Next::Op(statement) = thread.upcoming()
-                    && let Op::Exchange(ExchangeOp { members, buffer, .. }) = &*statement.op
+                if let Some(Op::Exchange(ExchangeOp { members, buffer, .. })) = thread.upcoming().op()
                     && *members == self.members
                     && let Value::Buffer(buffer) = Machine::value(here.state, *rank, buffer)
                 {
@@ -225,10 +223,7 @@ impl Cx<'_> {
     fn brought(&mut self) -> Brought {
         let (rank, thread) = (self.rank, self.thread);
         let op = self.here().op_ref();
-        let Next::Op(statement) = self.this().upcoming() else {
-            unreachable!("a member of an exchange stands at it")
-        };
-        let Op::Exchange(ExchangeOp { name, buffer, .. }) = &*statement.op else {
+        let Some(Op::Exchange(ExchangeOp { name, buffer, .. })) = self.this().upcoming().op() else {
             unreachable!("a member of an exchange stands at it")
         };
         let (name, operand) = (*name, buffer.clone());

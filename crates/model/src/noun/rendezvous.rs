@@ -13,7 +13,7 @@ use crate::members::MemberList;
 use crate::noun::collective::Connection;
 use crate::noun::comm::CommOp;
 use crate::noun::p2p::{Handshake, Link};
-use crate::noun::thread::{Next, Status};
+use crate::noun::thread::Status;
 use crate::op::Op;
 use crate::platform::SplitWithTheDead;
 use crate::rank::Rank;
@@ -89,7 +89,7 @@ impl Machine {
         for (rank, r) in (0..).map(Rank).zip(state.ranks()) {
             for (thread, t) in (0..).zip(r.threads()) {
                 if let Status::Waiting(rendezvous @ Rendezvous::Setup(..)) = t.status()
-                    && matches!(t.upcoming(), Next::Op(op) if matches!(&*op.op, Op::Comm(CommOp::Split { .. })))
+                    && matches!(t.upcoming().op(), Some(Op::Comm(CommOp::Split { .. })))
                     && self.invited(rendezvous).iter().any(|member| state.rank(*member).has_ended_dead())
                 {
                     splits.push((rendezvous.clone(), self.here(state, rank, thread).op_ref()));
@@ -164,8 +164,7 @@ impl Machine {
                 let comm = self.comm_id(info);
                 for (rank, thread) in &here {
                     let t = state.rank(*rank).thread(*thread);
-                    let Next::Op(statement) = t.upcoming() else { unreachable!("all enter the init") };
-                    let Op::Comm(CommOp::Init { children, .. }) = &*statement.op else {
+                    let Some(Op::Comm(CommOp::Init { children, .. })) = t.upcoming().op() else {
                         unreachable!("all enter the init")
                     };
                     let children = *children;

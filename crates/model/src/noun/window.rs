@@ -30,7 +30,6 @@ use crate::noun::comm::Setup;
 use crate::noun::group::GroupCall;
 use crate::noun::rendezvous::Rendezvous;
 use crate::noun::stream::Work;
-use crate::noun::thread::Next;
 use crate::noun::thread::Status;
 use crate::order::dependence::{Access, Object};
 use crate::order::poll::{FaultOf, NondetValues};
@@ -494,8 +493,7 @@ impl Machine {
             }
             // A call that never returns is under way for ever.
             if matches!(t.status(), Status::Waiting(Rendezvous::Setup(..)) | Status::Stuck)
-                && let Next::Op(statement) = t.upcoming()
-                && let Op::Window(WindowOp::Register { comm, memory, .. }) = &*statement.op
+                && let Some(Op::Window(WindowOp::Register { comm, memory, .. })) = t.upcoming().op()
                 && let Value::Comm(comm) = Self::value(state, rank, comm)
                 && names(&Self::value(state, rank, memory))
             {

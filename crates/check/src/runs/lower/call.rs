@@ -41,7 +41,7 @@ impl Lowering<'_> {
         }
         let by_role = matches!(role, Some(CallRole::Event(_)));
         if let Some(op) = self.cache.get(&shape).filter(|_| !by_role) {
-            return vec![Lowered { op: Arc::clone(op), origin, bind: Bind::Nothing }];
+            return one(Arc::clone(op), origin);
         }
         let given = |key: &str| result.and_then(|result| result.get(key)).and_then(Argument::number);
         match kind {
@@ -386,10 +386,10 @@ impl Lowering<'_> {
         if self.ordered(stream, origin) == super::device::Implicit::No {
             self.cache.insert(shape, Arc::clone(&op));
         }
-        vec![Lowered { op, origin, bind: Bind::Nothing }]
+        one(op, origin)
     }
 }
 
-pub(super) fn one(op: Op, origin: Origin) -> Vec<Lowered> {
-    vec![Lowered { op: op.into(), origin, bind: Bind::Nothing }]
+pub(super) fn one(op: impl Into<Arc<Op>>, origin: Origin) -> Vec<Lowered> {
+    vec![Lowered::of(op, origin)]
 }

@@ -11,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::call::{number, one};
 use super::graphs::{KnownGraph, OpenCapture};
-use super::{Bind, Lowered, Lowering, Origin, awaits, tells};
+use super::{Lowered, Lowering, Origin, awaits, tells};
 use crate::runs::call::{Awaitable, CopyReturns, Unjudged};
 use crate::runs::fold::CallRole;
 use crate::runs::shared_events::SharedEventCall;
@@ -197,16 +197,8 @@ impl Lowering<'_> {
         *device.launches.entry(stream).or_default() += 1;
         let event = self.names.token("the order of the default stream");
         for other in others {
-            self.write(Lowered {
-                op: Op::Event(EventOp { event, stream: other }).into(),
-                origin,
-                bind: Bind::Nothing,
-            });
-            self.write(Lowered {
-                op: Op::Stream(StreamOp::Wait { stream, event }).into(),
-                origin,
-                bind: Bind::Nothing,
-            });
+            self.write(Lowered::of(Op::Event(EventOp { event, stream: other }), origin));
+            self.write(Lowered::of(Op::Stream(StreamOp::Wait { stream, event }), origin));
         }
         Implicit::Yes
     }
@@ -423,11 +415,7 @@ impl Lowering<'_> {
         if returns == CopyReturns::WhenDone {
             self.cache.remove(&shape);
             let what = Operand::Stream(stream);
-            items.push(Lowered {
-                op: Op::Stream(StreamOp::Synchronize { what }).into(),
-                origin,
-                bind: Bind::Nothing,
-            });
+            items.push(Lowered::of(Op::Stream(StreamOp::Synchronize { what }), origin));
         }
         items
     }

@@ -13,7 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::call::{number, one};
 use super::device::DeviceHandles;
 use super::touches::{ByteSpan, TouchedBytes, numbers};
-use super::{Bind, Lacks, Lowered, Lowering, Origin};
+use super::{Lacks, Lowered, Lowering, Origin};
 use crate::runs::call::{NodeKind, Unjudged};
 use crate::runs::vendor;
 use crate::runs::waits::MayWait;
@@ -502,14 +502,7 @@ impl Lowering<'_> {
                 NodeAction::Child(child) => self.graph_runs(child, stream, (call, origin), items),
                 NodeAction::Waits(event) => {
                     let event = self.event_at(*event);
-                    items.insert(
-                        0,
-                        Lowered {
-                            op: Op::Stream(StreamOp::Wait { stream, event }).into(),
-                            origin,
-                            bind: Bind::Nothing,
-                        },
-                    );
+                    items.insert(0, Lowered::of(Op::Stream(StreamOp::Wait { stream, event }), origin));
                 }
                 NodeAction::Records(event) => events.push(self.event_at(*event)),
                 NodeAction::Host => self.program.waits.may_wait(MayWait::HostFunction, self.ops.len()),

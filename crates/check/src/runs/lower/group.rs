@@ -12,8 +12,8 @@ pub(super) fn whole(calls: Vec<Lowered>, end: Origin) -> Vec<Lowered> {
     let makes = |item: &Lowered| matches!(item.bind, Bind::Comm(_));
     let (mut items, inside): (Vec<Lowered>, Vec<Lowered>) = calls.into_iter().partition(makes);
     let Some(first) = inside.first() else { return items };
-    items.push(Lowered { op: Op::Group(GroupOp::Start).into(), origin: first.origin, bind: Bind::Nothing });
+    items.push(Lowered::of(Op::Group(GroupOp::Start), first.origin));
     items.extend(inside);
-    items.push(Lowered { op: Op::Group(GroupOp::End).into(), origin: end, bind: Bind::Nothing });
+    items.push(Lowered::of(Op::Group(GroupOp::End), end));
     items
 }

@@ -8,7 +8,7 @@ use rankcheck_model::{IpcOp, MemoryKind, MemoryOp, Op, Operand, StoreOp, StreamO
 use rankcheck_recording::{Argument, Shape};
 
 use super::call::{number, one};
-use super::{Bind, Lowered, Lowering, NO_LOC, Origin};
+use super::{Lowered, Lowering, NO_LOC, Origin};
 use crate::runs::call::{Allocator, Unjudged};
 use crate::runs::ipc::ShareableCall;
 use crate::runs::regions::MemoryAt;
@@ -69,7 +69,7 @@ impl Lowering<'_> {
         self.allocations += 1;
         let at = u32::try_from(self.ops.len()).expect("bounded by the places of the program");
         let op = Op::Memory(MemoryOp::Alloc { name, len_bytes: bytes, memory: kind });
-        let operand = self.write(Lowered { op: op.into(), origin, bind: Bind::Nothing });
+        let operand = self.write(Lowered::of(op, origin));
         self.forget_symmetric(address, bytes);
         self.allocated_at.insert(address, origin);
         if let Some(value) = self.memory.allocate(address, bytes, name, operand) {
@@ -143,7 +143,7 @@ impl Lowering<'_> {
                 let name = self.names.token(&format!("memory of {length} that is mapped nowhere"));
                 let (len_bytes, memory) = (exported.len_bytes, MemoryKind::CuMem);
                 let op = Op::Memory(MemoryOp::Alloc { name, len_bytes, memory });
-                self.write(Lowered { op: op.into(), origin, bind: Bind::Nothing })
+                self.write(Lowered::of(op, origin))
             }
             MemoryAt::Unknown => self.unseen(origin),
         };
@@ -151,7 +151,7 @@ impl Lowering<'_> {
             true => IpcOp::ExportShareable { buffer },
             false => IpcOp::Export { buffer },
         };
-        let value = self.write(Lowered { op: Op::Ipc(op).into(), origin, bind: Bind::Nothing });
+        let value = self.write(Lowered::of(Op::Ipc(op), origin));
         one(Op::Store(StoreOp::Set { key, value }), origin)
     }
 
@@ -163,10 +163,8 @@ impl Lowering<'_> {
         };
         self.cache.clear();
         let key = self.names.token(&opened.handle);
-        let handle =
-            self.write(Lowered { op: Op::Store(StoreOp::Get { key }).into(), origin, bind: Bind::Nothing });
-        let mapping =
-            self.write(Lowered { op: Op::Ipc(IpcOp::Open { handle }).into(), origin, bind: Bind::Nothing });
+        let handle = self.write(Lowered::of(Op::Store(StoreOp::Get { key }), origin));
+        let mapping = self.write(Lowered::of(Op::Ipc(IpcOp::Open { handle }), origin));
         self.program.freed.insert(self.program.last_loc(), opened.freed);
         if opened.too_close {
             let memory = format!("the memory of {}", opened.handle).into();
@@ -218,7 +216,7 @@ impl Lowering<'_> {
         let name = self.names.token("memory that was not seen allocated");
         let origin = Origin { loc: NO_LOC, ..origin };
         let op = Op::Memory(MemoryOp::Alloc { name, len_bytes: UNSEEN_BYTES, memory: MemoryKind::Nccl });
-        let operand = self.write(Lowered { op: op.into(), origin, bind: Bind::Nothing });
+        let operand = self.write(Lowered::of(op, origin));
         self.unseen = Some(operand.clone());
         operand
     }

@@ -10,6 +10,7 @@ use crate::id::{ThreadStart, Token, fingerprint};
 use crate::identity::{Identify, StateIdentity};
 use crate::noun::group::Group;
 use crate::noun::rendezvous::Rendezvous;
+use crate::op::Op;
 use crate::position::ProgramPlace;
 use crate::program::{Answer, Block, Question, Statement, Terminator};
 use crate::rank::LocId;
@@ -221,6 +222,13 @@ pub(crate) enum Next<'a> {
     Ask(&'a Question, LocId),
     Return,
     Unknown,
+}
+
+impl<'a> Next<'a> {
+    /// The operation, if it is one.
+    pub(crate) fn op(&self) -> Option<&'a Op> {
+        if let Self::Op(statement) = self { Some(&statement.op) } else { None }
+    }
 }
 
 impl ThreadState {
