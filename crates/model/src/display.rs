@@ -14,7 +14,7 @@ use crate::noun::collective::{Counting, Root};
 use crate::noun::thread::Next;
 use crate::op::{Collective, MemoryOp, Op, PoolOp, StreamOp, WindowFlags, WindowOp};
 use crate::order::poll::{FaultOf, Nondet, Placing};
-use crate::program::{Dtype, Operand, Question, ReduceOp};
+use crate::program::{Dtype, Operand, Question, ReduceOp, Slot};
 use crate::rank::{Rank, Thread};
 use crate::state::State;
 
@@ -56,7 +56,19 @@ impl Machine {
     }
 
     pub(crate) fn operand_name(&self, state: &State, rank: Rank, operand: &Operand) -> String {
+        if let Operand::Slot(slot) = operand
+            && let Some(name) = Self::still_made(state, rank, *slot)
+        {
+            return self.name(name).to_string();
+        }
         self.value_name(&Self::value(state, rank, operand))
+    }
+
+    /// The name of the communicator that an open group will have put into a slot.
+    fn still_made(state: &State, rank: Rank, slot: Slot) -> Option<Token> {
+        let mut threads = state.rank(rank).threads().iter();
+        let maker = threads.find(|thread| thread.start() == slot.start)?.group().maker(slot.index)?;
+        maker.made_name()
     }
 
     /// An operation in words.

@@ -124,7 +124,8 @@ fn comm(
     meeting.barrier.wait();
     let bytes = meeting.ids[nth].get().expect("rank 0 made it before it came to the barrier");
     let id = NcclUniqueId::from_bytes(bytes).expect("as long as an id is");
-    NcclComm::init_rank(device, &id, rank, 2, Resources::Own)
+    let made = NcclComm::init_rank(device, &id, rank, 2, Resources::Own)?.take()?;
+    made.ok_or_else(|| Error::Malformed { what: "NCCL made no communicator".to_owned() })
 }
 
 impl Bench {

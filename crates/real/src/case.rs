@@ -264,7 +264,18 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// If the connection to the others is gone.
     fn init(&self, name: &str, nth: u32, members: &[Rank], children: Resources) -> Result<CommTicket, Error>;
-    /// The first member hands the unique id of a new communicator to the others, who get it here.
+    /// Comes to the n-th init of a name at the end of a group, without waiting: the end waits for the others.
+    ///
+    /// # Errors
+    /// If the connection to the others is gone.
+    fn announce(
+        &self,
+        name: &str,
+        nth: u32,
+        members: &[Rank],
+        children: Resources,
+    ) -> Result<CommTicket, Error>;
+    /// The unique id of a new communicator: that of the first member who brought one, for which the others wait.
     ///
     /// # Errors
     /// If the connection to the others is gone.

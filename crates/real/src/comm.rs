@@ -25,6 +25,22 @@ pub struct NcclComm {
     pub size: u32,
 }
 
+/// A communicator that a call makes, or the end of the group that the call is in.
+#[derive(Debug)]
+pub struct PendingComm(nccl::RawPendingComm);
+
+impl PendingComm {
+    /// The communicator, after the call or the group has ended without an error; nothing for a split without a color.
+    ///
+    /// # Errors
+    /// [`Error::InsideGroup`] before that, or [`Error::Nccl`].
+    pub fn take(self) -> Result<Option<NcclComm>, Error> {
+        let Some(owner) = self.0.take()? else { return Ok(None) };
+        let (rank, size) = (owner.user_rank()?, owner.count()?);
+        Ok(Some(NcclComm { owner, rank, size }))
+    }
+}
+
 /// Which child of a split a member joins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Color {
@@ -38,35 +54,34 @@ pub enum Color {
 const NO_COLOR: c_int = -1;
 
 impl NcclComm {
-    /// `ncclCommInitRank`, or with a configuration where children are to share its channels. Blocks until every
-    /// member calls it with the same id, without a timeout.
+    /// `ncclCommInitRank`, or with a configuration where children are to share its channels. It, or the end of the
+    /// group that it is in, blocks until every member calls it with the same id, without a timeout.
     ///
     /// # Errors
-    /// [`Error::Nccl`], or [`Error::InsideGroup`].
+    /// [`Error::Nccl`].
     pub fn init_rank(
         device: &Device,
         id: &NcclUniqueId,
         rank: u32,
         size: u32,
         children: Resources,
-    ) -> Result<Self, Error> {
-        nccl::RawComm::init_rank(device, id, (rank, size), children).map(|owner| Self { owner, rank, size })
+    ) -> Result<PendingComm, Error> {
+        nccl::RawComm::init_rank(device, id, (rank, size), children).map(PendingComm)
     }
 
     /// `ncclCommSplit`, in the parent's order, on channels of its own or the parent's, as the parent was made;
-    /// nothing without a color. Blocks until every member calls it, without a timeout.
+    /// nothing without a color. It, or the end of the group that it is in, blocks until every member calls it, without
+    /// a timeout.
     ///
     /// # Errors
-    /// [`Error::Nccl`], or [`Error::InsideGroup`].
-    pub fn split(&self, color: Color) -> Result<Option<Self>, Error> {
+    /// [`Error::Nccl`].
+    pub fn split(&self, color: Color) -> Result<PendingComm, Error> {
         let color = match color {
             Color::Nothing => NO_COLOR,
             Color::Of(color) => color,
         };
         let key = c_int::try_from(self.rank).expect("NCCL numbers its members with a C int");
-        let Some(owner) = self.owner.split(color, key)? else { return Ok(None) };
-        let (rank, size) = (owner.user_rank()?, owner.count()?);
-        Ok(Some(Self { owner, rank, size }))
+        self.owner.split(color, key).map(PendingComm)
     }
 
     /// Connects every pair of members, so that later calls do not wait for a first connection: all-reduces of

@@ -1,8 +1,8 @@
 //! A group: calls of one thread that NCCL runs together when the group ends.
 //!
-//! Not here: inits and splits inside a group, whose results NCCL writes only at the group's end; they are
-//! refused with [`Error::InsideGroup`]. Registrations have a form of their own
-//! ([`crate::window::NcclWindow::register_later`]).
+//! What inits, splits ([`crate::comm::PendingComm`]) and registrations ([`crate::window::NcclWindow::register_later`])
+//! make is there once the group has ended. Not here: ends of communicators, which are refused with
+//! [`Error::InsideGroup`] because other calls of the group may be on them.
 
 use crate::Error;
 use crate::ffi::{Libraries, nccl};

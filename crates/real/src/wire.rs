@@ -19,7 +19,7 @@ use crate::case::{At, Case, CommTicket, RankReport, Vote};
 use crate::flag::WordPosition;
 
 /// Changes whenever a message changes; the sides must agree on it.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// The environment variable through which a worker gets the secret of its job. An argument could be read by
 /// every user of the machine.
@@ -110,6 +110,7 @@ pub(crate) enum FromWorker {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Request {
     Init { name: String, nth: u32, members: Vec<Rank>, children: Resources },
+    Announce { name: String, nth: u32, members: Vec<Rank>, children: Resources },
     UniqueId { ticket: u64, own: Option<Vec<u8>> },
     Agree { members: Vec<Rank>, nth: u32, vote: Vote },
     StoreSet { key: String, value: serde_json::Value },

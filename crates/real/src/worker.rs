@@ -288,6 +288,18 @@ impl Host for CoordinatorLink {
         if let Reply::Comm(ticket) = answer { Ok(ticket) } else { Err(unfit(&answer)) }
     }
 
+    fn announce(
+        &self,
+        name: &str,
+        nth: u32,
+        members: &[Rank],
+        children: Resources,
+    ) -> Result<CommTicket, Error> {
+        let request = Request::Announce { name: name.to_owned(), nth, members: members.to_vec(), children };
+        let answer = self.ask(request)?;
+        if let Reply::Comm(ticket) = answer { Ok(ticket) } else { Err(unfit(&answer)) }
+    }
+
     fn unique_id(&self, ticket: &CommTicket, own: Option<Vec<u8>>) -> Result<Vec<u8>, Error> {
         let answer = self.ask(Request::UniqueId { ticket: ticket.id, own })?;
         if let Reply::UniqueId(bytes) = answer { Ok(bytes) } else { Err(unfit(&answer)) }

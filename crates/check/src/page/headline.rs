@@ -53,6 +53,7 @@ pub(super) fn mistake(rule: Rule) -> &'static str {
         Rule::Overlap1 => "Launches that have to run at the same time cannot",
         Rule::Group1 => "A call in a group of calls is invalid",
         Rule::Group2 => "A group of calls is not ended, or is ended without a start",
+        Rule::Group3 => "A group makes or ends a communicator and does not leave it alone otherwise",
         Rule::Graph1 => "A call is made while a graph is captured that a capture forbids",
         Rule::Graph2 => "A graph is replayed after memory that it captured was given away",
         Rule::Graph3 => "A graph is replayed after a window that it captured was deregistered",

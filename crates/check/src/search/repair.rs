@@ -596,7 +596,7 @@ impl RepairChange {
                 format!("{}{} before {}", on.words(), named(second), named(first))
             }
             Self::Group { first, last, wide: _, on } => {
-                format!("{}{} and {} in one group", on.words(), named(first), named(last))
+                format!("{}from {} to {} in one group", on.words(), named(first), named(last))
             }
         }
     }

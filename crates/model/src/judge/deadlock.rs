@@ -328,17 +328,19 @@ impl Machine {
     ) -> (Vec<usize>, Option<Rank>) {
         let r = state.rank(rank);
         let t = r.thread(thread);
-        if let Status::Waiting(rendezvous) = t.status() {
+        if matches!(t.status(), Status::Waiting(_)) {
             let mut targets = Vec::new();
-            for absent in self.invited(rendezvous).iter() {
-                if state.rank(*absent).waiting_at(rendezvous).is_some() {
-                    continue;
+            for rendezvous in t.waits() {
+                for absent in self.invited(rendezvous).iter() {
+                    if state.rank(*absent).waiting_at(rendezvous).is_some() {
+                        continue;
+                    }
+                    let threads = Self::threads_of(nodes, *absent);
+                    if threads.is_empty() {
+                        return (Vec::new(), Some(*absent));
+                    }
+                    targets.extend(threads);
                 }
-                let threads = Self::threads_of(nodes, *absent);
-                if threads.is_empty() {
-                    return (Vec::new(), Some(*absent));
-                }
-                targets.extend(threads);
             }
             return (targets, None);
         }
@@ -615,6 +617,11 @@ impl<'a> Here<'a> {
     fn blocked_op(self) -> OpRef {
         let Here { rank, .. } = self;
         let t = self.this();
+        if let Status::Waiting(rendezvous) = t.status()
+            && let Some(call) = t.group().making_at(rendezvous)
+        {
+            return call.op();
+        }
         if let Status::Waiting(Rendezvous::Setup(comm, _)) = t.status()
             && let crate::noun::comm::Setup::Register { op, .. } = self.setup_of(*comm)
         {

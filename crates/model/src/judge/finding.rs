@@ -79,6 +79,7 @@ rules! {
     Coll3 = "COLL-3", "count, type, reduction and root agree on every rank";
     Coll4 = "COLL-4", "communicators that share ranks launch in one order on every rank";
     Overlap1 = "OVERLAP-1", "launches that are declared to overlap can run at the same time";
+    Group3 = "GROUP-3", "a group uses no communicator that it makes or ends, splits none twice, and merges an init with nothing but inits";
     Group1 = "GROUP-1", "every call in a group is valid";
     Group2 = "GROUP-2", "a group that is started is ended, and only then";
     Graph1 = "GRAPH-1", "no call that a capture forbids is made while it records";

@@ -30,7 +30,7 @@ use crate::machine::{CommInfo, Machine};
 use crate::noun::group::GroupCall;
 use crate::noun::p2p::Links;
 use crate::noun::rendezvous::Rendezvous;
-use crate::noun::window::{Window, Windows};
+use crate::noun::window::{INVALID_ARGUMENT, Window, Windows};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{FaultOf, Nondet, NondetValues, Poll};
 use crate::program::Operand;
@@ -216,8 +216,8 @@ impl Verb for CommOp {
 
     fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
         match self {
-            Self::Init { name, members, .. } => cx.comm_init(*name, members),
-            Self::Split { comm, color, .. } => cx.comm_split(comm, *color),
+            Self::Init { name, members, children } => cx.comm_init(*name, members, *children),
+            Self::Split { comm, name, color } => cx.comm_split(comm, *name, *color),
             Self::Finalize { comm } => cx.comm_finalize(comm),
             Self::Destroy { comm } => cx.comm_destroy(comm),
         }
@@ -371,6 +371,12 @@ impl CommState {
     pub(crate) fn launch(&mut self) -> u32 {
         self.launched += 1;
         self.launched - 1
+    }
+
+    /// One more set-up event is entered; gives its position.
+    pub(crate) fn next_setup(&mut self) -> u32 {
+        self.setups += 1;
+        self.setups - 1
     }
 
     /// Links of this rank.
@@ -533,7 +539,12 @@ impl Machine {
                     self.at(&ops[1]),
                 )
             });
-            // Both wait for messages of their own kind for ever (measured).
+            // Both wait for messages of their own kind for ever (measured). What else a group is in goes on meanwhile.
+            for ((rank, thread), event) in here.iter().zip(&events) {
+                if state.rank(*rank).thread(*thread).waits().count() > 1 {
+                    Self::undefine(state, event.op());
+                }
+            }
             for (rank, thread) in here {
                 state.rank_mut(*rank).thread_mut(*thread).hang();
             }
@@ -554,10 +565,11 @@ impl Machine {
         let of_color: BTreeMap<i64, Arc<[Rank]>> =
             of_color.into_iter().map(|(color, members)| (color, members.into())).collect();
         let mut children_of: BTreeMap<(Token, i64), CommId> = BTreeMap::new();
+        let rendezvous = Rendezvous::Setup(comm, nth);
         for ((rank, thread), event) in here.iter().zip(events) {
             let Setup::Split { name, .. } = event else { unreachable!("all are splits") };
             let Some(mine) = color(event) else {
-                self.cx(state, *rank, *thread).done(&[Value::Null]);
+                self.cx(state, *rank, *thread).returns_with(&rendezvous, Value::Null);
                 continue;
             };
             let child = *children_of.entry((*name, mine)).or_insert_with(|| {
@@ -570,7 +582,7 @@ impl Machine {
                 Resources::Shared => state.rank(*rank).family(comm),
             };
             self.cx(state, *rank, *thread).enter((child, family), children);
-            self.cx(state, *rank, *thread).done(&[Value::Comm(child)]);
+            self.cx(state, *rank, *thread).returns_with(&rendezvous, Value::Comm(child));
         }
     }
 }
@@ -659,7 +671,7 @@ impl Cx<'_> {
         Machine::undefine(self.state, op);
     }
 
-    pub(crate) fn comm_init(&mut self, name: Token, members: &Arc<[Rank]>) {
+    pub(crate) fn comm_init(&mut self, name: Token, members: &Arc<[Rank]>, children: Resources) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let members = m.member_lists.get(members);
         if !members.has(rank) {
@@ -683,7 +695,18 @@ impl Cx<'_> {
             return;
         }
         self.promise_address(&mut nondet);
+        if self.this().group().is_open() {
+            let slot = self.this().slots().len();
+            self.wait_for_end(GroupCall::Init { name, nth, members, children, slot, op });
+            return;
+        }
         self.arrive(Rendezvous::Init(name, nth, members));
+    }
+
+    /// What makes a communicator waits for the end of the group, and nothing is there before.
+    fn wait_for_end(&mut self, call: GroupCall) {
+        self.this_mut().group_mut().add(call);
+        self.done(&[Value::Null]);
     }
 
     /// The communicator of an operand, if this rank may use it.
@@ -706,6 +729,9 @@ impl Cx<'_> {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let value = Machine::value(self.state, rank, comm);
         let Value::Comm(comm) = value else {
+            if self.is_still_made(comm) {
+                return None;
+            }
             let past = self.here().past();
             m.find(self.state, Rule::Comm2, About::Rank(rank), &[op], past, || {
                 format!("rank {} uses a communicator that is null ({})", rank.0, m.at(&op))
@@ -733,6 +759,33 @@ impl Cx<'_> {
         None
     }
 
+    /// A finding if the group that is open makes the communicator of an operand.
+    fn is_still_made(&mut self, comm: &Operand) -> bool {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let Operand::Slot(slot) = comm else { return false };
+        let t = self.this();
+        let Some(maker) = t.group().maker(slot.index).filter(|_| t.start() == slot.start) else {
+            return false;
+        };
+        // A split leaves null until then. Of an init there is a communicator that knows nothing yet: a launch is refused
+        // for its root, and a registration succeeds and registers nothing (measured).
+        let is_null = matches!(maker, GroupCall::Split { .. });
+        let maker = maker.op();
+        let past = self.here().past();
+        m.find(self.state, Rule::Group3, About::Rank(rank), &[op, maker], past, || {
+            format!(
+                "rank {} uses a communicator ({}) in the group that makes it ({}): it is there when the group has ended",
+                rank.0,
+                m.at(&op),
+                m.at(&maker)
+            )
+        });
+        if !is_null {
+            Machine::undefine(self.state, op);
+        }
+        true
+    }
+
     /// An argument that the documentation excludes.
     pub(crate) fn judge_argument(&mut self, comm: CommId, call: &str, why: &str) {
         let (m, rank, op) = (self.m, self.rank, self.op);
@@ -742,9 +795,11 @@ impl Cx<'_> {
         });
     }
 
-    fn comm_split(&mut self, comm: &Operand, color: Option<i64>) {
+    fn comm_split(&mut self, comm: &Operand, name: Token, color: Option<i64>) {
+        let op = self.op;
         let Some(comm) = self.usable(comm) else {
             self.fail("split".to_owned(), 4);
+            self.discard_group((op, INVALID_ARGUMENT));
             self.done(&[Value::Null]);
             return;
         };
@@ -755,6 +810,11 @@ impl Cx<'_> {
         }
         let given = self.here().own_picks();
         self.promise_address(&mut NondetValues { given: &given });
+        if self.this().group().is_open() {
+            let slot = self.this().slots().len();
+            self.wait_for_end(GroupCall::Split { comm, name, color, slot, op });
+            return;
+        }
         self.arrive_setup(comm);
     }
 
@@ -800,6 +860,7 @@ impl Cx<'_> {
         }
         // What the communicator ran is over. Of other work nothing is known, however much of it is over too.
         self.access(Object::DEVICE, Access::Write);
+        self.ends_in_group(comm);
         let comm_state = self.state.rank_mut(rank).comm_mut(comm);
         comm_state.life = Life::Finalized;
         let completed = comm_state.completed.clone();
@@ -817,12 +878,22 @@ impl Cx<'_> {
                 self.access(Object::memory(memory), Access::Read);
             }
             self.access(Object::ADDRESSES, Access::Write);
+            self.ends_in_group(comm);
             let comm_state = self.state.rank_mut(rank).comm_mut(comm);
             comm_state.life = Life::Destroyed;
             let address = comm_state.address;
             Comms::of_mut(self.me_mut()).free_addresses.push(address);
         }
         self.done(&[]);
+    }
+
+    /// An open group keeps what ends a communicator, to be judged with its other calls.
+    fn ends_in_group(&mut self, comm: CommId) {
+        let op = self.op;
+        let group = self.this_mut().group_mut();
+        if group.is_open() {
+            group.add(GroupCall::Ends { comm, op });
+        }
     }
 
     /// A call returned an error.
@@ -834,9 +905,7 @@ impl Cx<'_> {
     /// Enters the next set-up event of a communicator.
     pub(crate) fn arrive_setup(&mut self, comm: CommId) {
         let (_m, rank) = (self.m, self.rank);
-        let comm_state = self.state.rank_mut(rank).comm_mut(comm);
-        comm_state.setups += 1;
-        let nth = comm_state.setups - 1;
+        let nth = self.state.rank_mut(rank).comm_mut(comm).next_setup();
         self.arrive(Rendezvous::Setup(comm, nth));
     }
 
@@ -862,6 +931,15 @@ impl<'a> Here<'a> {
         let Here { m: _, state, rank, .. } = self;
         let t = self.this();
         let op_ref = self.op_ref();
+        let splits = t.group().making().iter().find_map(|making| match &making.call {
+            GroupCall::Split { comm: of, name, color, op, .. } if *of == comm => {
+                Some(Setup::Split { name: *name, color: *color, op: *op })
+            }
+            _ => None,
+        });
+        if let Some(split) = splits {
+            return split;
+        }
         let Some(op) = t.upcoming().op() else { unreachable!("a question meets nobody") };
         let leftover = state.rank(rank).comm(comm).and_then(|comm_state| comm_state.windows.first_leftover());
         if let Some((memory, flags, queued)) = leftover
@@ -881,9 +959,7 @@ impl<'a> Here<'a> {
                     GroupCall::Register { comm: of, memory, flags, op, .. } if *of == comm => {
                         Some(Setup::Register { memory: memory.clone(), flags: *flags, op: *op })
                     }
-                    GroupCall::Register { .. } | GroupCall::Launch { .. } | GroupCall::Transfer { .. } => {
-                        None
-                    }
+                    _ => None,
                 });
                 first.expect("a group that waits for a set-up event holds it")
             }

@@ -1,7 +1,12 @@
-//! Groups: calls are collected and done at the outermost end, links of transfers first, then registrations,
-//! communicator by communicator in the order of their hashes, then connections, then launches.
+//! Groups: calls are collected and done at the outermost end: first, all at once, what makes communicators; then links
+//! of transfers; then registrations, communicator by communicator in the order of their hashes; then connections; then
+//! launches.
 //!
 //! Source: `group.cc:598-760`, `include/group.h:104-121`. Not here: what the calls do.
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "each part of a group's end looks for its own kind of call"
+)]
 
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
@@ -13,12 +18,15 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use crate::clock::Clock;
 use crate::host::order::position_in;
 use crate::host::value::{CommId, Value};
 use crate::id::Token;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
+use crate::members::MemberList;
 use crate::noun::collective::Launch;
+use crate::noun::comm::Resources;
 use crate::noun::p2p::Called;
 use crate::noun::p2p::Half;
 use crate::noun::rendezvous::Rendezvous;
@@ -70,7 +78,10 @@ impl Verb for GroupOp {
             Self::End => here.this().group().calls.iter().any(|call| match call {
                 GroupCall::Launch { launch, .. } => here.records_on(launch.call.stream),
                 GroupCall::Transfer { stream, .. } => here.records_on(*stream),
-                GroupCall::Register { .. } => false,
+                GroupCall::Init { .. }
+                | GroupCall::Split { .. }
+                | GroupCall::Ends { .. }
+                | GroupCall::Register { .. } => false,
             }),
         }
     }
@@ -100,18 +111,105 @@ impl Verb for GroupOp {
 /// A call of an open group.
 #[derive(Debug, Clone)]
 pub(crate) enum GroupCall {
-    Register { comm: CommId, memory: Value, flags: WindowFlags, slot: u32, op: OpRef },
-    Launch { comm: CommId, launch: Arc<Launch> },
-    Transfer { comm: CommId, stream: Token, transfer: Arc<Half> },
+    Init {
+        name: Token,
+        nth: u32,
+        members: MemberList,
+        children: Resources,
+        slot: u32,
+        op: OpRef,
+    },
+    Split {
+        comm: CommId,
+        name: Token,
+        color: Option<i64>,
+        slot: u32,
+        op: OpRef,
+    },
+    /// It was finalized or destroyed: done at once, as no other rank is met, and kept to be judged.
+    Ends {
+        comm: CommId,
+        op: OpRef,
+    },
+    Register {
+        comm: CommId,
+        memory: Value,
+        flags: WindowFlags,
+        slot: u32,
+        op: OpRef,
+    },
+    Launch {
+        comm: CommId,
+        launch: Arc<Launch>,
+    },
+    Transfer {
+        comm: CommId,
+        stream: Token,
+        transfer: Arc<Half>,
+    },
 }
 
 identify_as_hashed!(WindowFlags);
 walk!(enum GroupCall {
+    // As of a rendezvous: the members are the whole world where ranks are renumbered.
+    Init { name: hashed fixed, nth: hashed fixed, members: hashed fixed, children: hashed fixed, slot: hashed fixed, op: hashed moved },
+    Split { comm: hashed fixed, name: hashed fixed, color: hashed fixed, slot: hashed fixed, op: hashed moved },
+    Ends { comm: hashed fixed, op: hashed moved },
     Register { comm: hashed fixed, memory: hashed fixed, flags: hashed fixed, slot: hashed fixed, op: hashed moved },
     Launch { comm: hashed fixed, launch: hashed moved },
     // A transfer names a rank: ranks are told apart then.
     Transfer { comm: hashed fixed, stream: hashed fixed, transfer: hashed fixed },
 });
+
+impl GroupCall {
+    pub(crate) fn op(&self) -> OpRef {
+        match self {
+            Self::Init { op, .. }
+            | Self::Split { op, .. }
+            | Self::Ends { op, .. }
+            | Self::Register { op, .. } => *op,
+            Self::Launch { launch, .. } => launch.op,
+            Self::Transfer { transfer, .. } => transfer.op,
+        }
+    }
+
+    /// The communicator that it is called on; an init makes its own.
+    fn comm(&self) -> Option<CommId> {
+        match self {
+            Self::Init { .. } => None,
+            Self::Split { comm, .. }
+            | Self::Ends { comm, .. }
+            | Self::Register { comm, .. }
+            | Self::Launch { comm, .. }
+            | Self::Transfer { comm, .. } => Some(*comm),
+        }
+    }
+
+    /// The name of the communicator that it makes.
+    pub(crate) fn made_name(&self) -> Option<Token> {
+        match self {
+            Self::Init { name, .. } | Self::Split { name, .. } => Some(*name),
+            Self::Ends { .. } | Self::Register { .. } | Self::Launch { .. } | Self::Transfer { .. } => None,
+        }
+    }
+
+    /// The slot that the end of the group fills with a communicator.
+    fn makes(&self) -> Option<u32> {
+        match self {
+            Self::Init { slot, .. } | Self::Split { slot, .. } => Some(*slot),
+            Self::Ends { .. } | Self::Register { .. } | Self::Launch { .. } | Self::Transfer { .. } => None,
+        }
+    }
+}
+
+/// What makes a communicator, and is waited in at the end of a group.
+#[derive(Debug, Clone)]
+pub(crate) struct CommInMaking {
+    pub(crate) rendezvous: Rendezvous,
+    pub(crate) call: GroupCall,
+}
+
+walk!(struct CommInMaking { rendezvous: hashed fixed, call: hashed moved });
 
 /// An open group of a thread.
 #[derive(Debug, Clone, Default)]
@@ -120,9 +218,42 @@ pub(crate) struct Group {
     /// What its end will return, because a call inside failed.
     failed: Option<i32>,
     calls: Vec<GroupCall>,
+    /// What its end waits in: NCCL gives each of them a thread (`group.cc:484`).
+    making: Vec<CommInMaking>,
+    /// What the thread knows once all of them are over; there while there are some.
+    learned: Option<Arc<Clock>>,
 }
 
-walk!(struct Group { depth: hashed fixed, failed: hashed fixed, calls: hashed moved });
+walk!(struct Group {
+    depth: hashed fixed,
+    failed: hashed fixed,
+    making: hashed moved,
+    calls: hashed moved,
+    learned: hashed moved,
+});
+
+impl Group {
+    /// The call that will make the communicator of a slot.
+    pub(crate) fn maker(&self, slot: u32) -> Option<&GroupCall> {
+        self.calls.iter().find(|call| call.makes() == Some(slot))
+    }
+
+    /// What its end waits in.
+    pub(crate) fn making(&self) -> &[CommInMaking] {
+        &self.making
+    }
+
+    /// The one that meets there.
+    pub(crate) fn making_at(&self, rendezvous: &Rendezvous) -> Option<&GroupCall> {
+        let making = self.making.iter().find(|making| making.rendezvous == *rendezvous)?;
+        Some(&making.call)
+    }
+
+    /// What makes communicators met the others of these ranks: what the thread learns, it knows once all are over.
+    pub(crate) fn learned_mut(&mut self) -> Option<&mut Clock> {
+        self.learned.as_mut().map(Arc::make_mut)
+    }
+}
 
 impl Group {
     /// Whether a registration waits for the end.
@@ -157,7 +288,7 @@ impl Group {
         let of = |call: &GroupCall| matches!(call, GroupCall::Register { comm: of, .. } if *of == comm);
         match self.calls.remove(self.calls.iter().position(of)?) {
             GroupCall::Register { slot, .. } => Some(slot),
-            GroupCall::Launch { .. } | GroupCall::Transfer { .. } => None,
+            _ => None,
         }
     }
 
@@ -271,11 +402,15 @@ impl Cx<'_> {
             // Decided for good: the end may have to meet other ranks, and then comes here again.
             self.this_mut().forget_picks();
         }
+        self.judge_group();
         for (object, touch) in self.here().group_objects() {
             self.access(object, touch);
         }
         for comm in self.here().grouped_comms() {
             self.call_on(comm);
+        }
+        if self.make_communicators() {
+            return;
         }
         let transfers = self.here().grouped_transfers();
         if self.alone_with_itself(&transfers) {
@@ -298,7 +433,7 @@ impl Cx<'_> {
             .iter()
             .filter_map(|call| match call {
                 GroupCall::Launch { comm, launch } => Some((*comm, Arc::clone(launch))),
-                GroupCall::Register { .. } | GroupCall::Transfer { .. } => None,
+                _ => None,
             })
             .collect();
         let launches = m.sorted(self.state, rank, &launches);
@@ -328,6 +463,102 @@ impl Cx<'_> {
         self.done(&[]);
     }
 
+    /// Enters everything that makes a communicator, all at once. Returns whether there is something.
+    fn make_communicators(&mut self) -> bool {
+        let rank = self.rank;
+        let group = self.this_mut().group_mut();
+        let (makers, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut group.calls).into_iter().partition(|call| call.makes().is_some());
+        group.calls = others;
+        let making: Vec<CommInMaking> = makers
+            .into_iter()
+            .map(|call| {
+                let rendezvous = match &call {
+                    GroupCall::Init { name, nth, members, .. } => {
+                        Rendezvous::Init(*name, *nth, members.clone())
+                    }
+                    GroupCall::Split { comm, .. } => {
+                        Rendezvous::Setup(*comm, self.state.rank_mut(rank).comm_mut(*comm).next_setup())
+                    }
+                    _ => unreachable!("others make nothing"),
+                };
+                CommInMaking { rendezvous, call }
+            })
+            .collect();
+        let Some(first) = making.first().map(|making| making.rendezvous.clone()) else { return false };
+        let known = Arc::new(self.this().clock().clone());
+        let group = self.this_mut().group_mut();
+        group.making = making;
+        group.learned = Some(known);
+        self.arrive(first);
+        true
+    }
+
+    /// A thread returns with what it made: from the call, or from that part of the end of its group.
+    pub(crate) fn returns_with(&mut self, rendezvous: &Rendezvous, value: Value) {
+        let t = self.this_mut();
+        let group = t.group_mut();
+        let Some(at) = group.making.iter().position(|making| making.rendezvous == *rendezvous) else {
+            self.done(&[value]);
+            return;
+        };
+        let slot = group.making.remove(at).call.makes().expect("it makes one");
+        let next = group.making.first().map(|making| making.rendezvous.clone());
+        let learned = if next.is_none() { group.learned.take() } else { None };
+        t.slots_mut().fill(slot, value);
+        if let Some(learned) = learned {
+            t.clock_mut().join(&learned);
+        }
+        match next {
+            Some(rendezvous) => t.wait_at(rendezvous),
+            None => t.go_on(),
+        }
+    }
+
+    /// Judges what stands together in a group.
+    fn judge_group(&mut self) {
+        let (m, rank) = (self.m, self.rank);
+        let calls = self.this().group().calls();
+        let first = |of: &dyn Fn(&GroupCall) -> bool| calls.iter().find(|call| of(call)).map(GroupCall::op);
+        let is_init = |call: &GroupCall| matches!(call, GroupCall::Init { .. });
+        let merged = first(&is_init).zip(first(&|call| !is_init(call)));
+        // On one communicator one thread of NCCL makes or ends it while another works with it.
+        let at_once = calls.iter().enumerate().find_map(|(at, call)| {
+            let ends = match call {
+                GroupCall::Split { .. } => false,
+                GroupCall::Ends { .. } => true,
+                _ => return None,
+            };
+            let other = calls.iter().enumerate().find(|(other, with)| {
+                *other != at && with.comm() == call.comm() && (ends || with.makes().is_some())
+            })?;
+            Some((call.op(), other.1.op(), call.comm()?))
+        });
+        let past = self.here().past();
+        if let Some((one, other, comm)) = at_once {
+            let (first, second) = if one.index < other.index { (one, other) } else { (other, one) };
+            m.find(self.state, Rule::Group3, About::Comm(comm), &[first, second], past, || {
+                format!(
+                    "rank {} makes two calls on {} in one group, {} and {}, and the end of the group carries them out at once",
+                    rank.0,
+                    m.comm_name(comm),
+                    m.at(&first),
+                    m.at(&second)
+                )
+            });
+            Machine::undefine(self.state, second);
+        } else if let Some((init, other)) = merged {
+            m.find(self.state, Rule::Group3, About::Rank(rank), &[init, other], past, || {
+                format!(
+                    "rank {} makes a communicator ({}) in one group with a call that is no init ({})",
+                    rank.0,
+                    m.at(&init),
+                    m.at(&other)
+                )
+            });
+        }
+    }
+
     fn group_unwind(&mut self) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let t = self.this_mut();
@@ -349,8 +580,21 @@ impl<'a> Here<'a> {
     pub(crate) fn group_objects(self) -> Vec<(Object, Access)> {
         let Here { m, state, rank, .. } = self;
         let mut objects = Vec::new();
-        for call in &self.this().group().calls {
+        let group = self.this().group();
+        for call in group.calls.iter().chain(group.making.iter().map(|making| &making.call)) {
             match call {
+                GroupCall::Init { name, .. } => {
+                    objects.push((Object::ADDRESSES, Access::Write));
+                    objects.push((Object::named(ObjectKind::Init, *name), Access::Write));
+                }
+                GroupCall::Split { comm, .. } => {
+                    objects.push((Object::ADDRESSES, Access::Write));
+                    objects.extend(m.comm_objects(state, rank, *comm).map(|object| (object, Access::Call)));
+                }
+                GroupCall::Ends { comm, .. } => {
+                    objects.push((Object::ADDRESSES, Access::Write));
+                    objects.extend(m.comm_objects(state, rank, *comm).map(|object| (object, Access::Call)));
+                }
                 GroupCall::Register { comm, memory, .. } => {
                     let comms = m.comm_objects(state, rank, *comm);
                     objects.extend(comms.map(|object| (object, Access::Call)));
@@ -380,12 +624,7 @@ impl<'a> Here<'a> {
 
     /// The communicators of the calls of a thread's group.
     fn grouped_comms(self) -> Vec<CommId> {
-        let of = |call: &GroupCall| match call {
-            GroupCall::Register { comm, .. }
-            | GroupCall::Launch { comm, .. }
-            | GroupCall::Transfer { comm, .. } => *comm,
-        };
-        let mut comms: Vec<CommId> = self.this().group().calls.iter().map(of).collect();
+        let mut comms: Vec<CommId> = self.this().group().calls.iter().filter_map(GroupCall::comm).collect();
         comms.sort_unstable();
         comms.dedup();
         comms
@@ -396,7 +635,7 @@ impl<'a> Here<'a> {
         let calls = &self.this().group().calls;
         let transfers = calls.iter().filter_map(|call| match call {
             GroupCall::Transfer { comm, stream, transfer } => Some((*comm, *stream, Arc::clone(transfer))),
-            GroupCall::Register { .. } | GroupCall::Launch { .. } => None,
+            _ => None,
         });
         transfers.collect()
     }
@@ -429,7 +668,7 @@ impl<'a> Here<'a> {
         let calls = &self.this().group().calls;
         let comms = calls.iter().filter_map(|call| match call {
             GroupCall::Register { comm, .. } => Some(*comm),
-            GroupCall::Launch { .. } | GroupCall::Transfer { .. } => None,
+            _ => None,
         });
         comms.min_by_key(|comm| order.iter().position(|c| c == comm).unwrap_or(usize::MAX))
     }

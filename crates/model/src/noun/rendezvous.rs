@@ -12,6 +12,7 @@ use crate::machine::{CommInfo, Connections, InFlight, Machine};
 use crate::members::MemberList;
 use crate::noun::collective::Connection;
 use crate::noun::comm::CommOp;
+use crate::noun::group::GroupCall;
 use crate::noun::p2p::{Handshake, Link};
 use crate::noun::thread::Status;
 use crate::op::Op;
@@ -81,19 +82,26 @@ impl Machine {
     ///
     /// Where only one thread of the member has ended so, another may still come, or waits in the split itself: nobody is
     /// told before that is over. A process that has ended never comes, so it makes no difference when the others are told.
-    fn splits_with_the_dead(&self, state: &State) -> Vec<(Rendezvous, OpRef)> {
+    ///
+    /// With each is whether it is the call itself that is waited in; of the end of a group nothing was measured.
+    fn splits_with_the_dead(&self, state: &State) -> Vec<(Rendezvous, OpRef, bool)> {
         if self.config.in_flight == InFlight::Nothing || !state.ranks().any(RankState::has_ended_dead) {
             return Vec::new();
         }
         let mut splits = Vec::new();
         for (rank, r) in (0..).map(Rank).zip(state.ranks()) {
             for (thread, t) in (0..).zip(r.threads()) {
-                if let Status::Waiting(rendezvous @ Rendezvous::Setup(..)) = t.status()
-                    && matches!(t.upcoming().op(), Some(Op::Comm(CommOp::Split { .. })))
-                    && self.invited(rendezvous).iter().any(|member| state.rank(*member).has_ended_dead())
-                {
-                    splits.push((rendezvous.clone(), self.here(state, rank, thread).op_ref()));
-                }
+                let called = matches!(t.upcoming().op(), Some(Op::Comm(CommOp::Split { .. })));
+                splits.extend(t.waits().filter_map(|rendezvous| {
+                    let grouped = t.group().making_at(rendezvous);
+                    let splits = matches!(rendezvous, Rendezvous::Setup(..)) && (called || grouped.is_some());
+                    let invited = self.invited(rendezvous);
+                    (splits && invited.iter().any(|member| state.rank(*member).has_ended_dead())).then(|| {
+                        let op =
+                            grouped.map_or_else(|| self.here(state, rank, thread).op_ref(), GroupCall::op);
+                        (rendezvous.clone(), op, called)
+                    })
+                }));
             }
         }
         splits
@@ -105,8 +113,9 @@ impl Machine {
 
     /// A split in which somebody waits who is told that another member is dead.
     pub(crate) fn missed_by_the_dead(&self, state: &State) -> Option<Rendezvous> {
-        let mut splits = self.splits_with_the_dead(state).into_iter().map(|(rendezvous, _)| rendezvous);
-        splits.find(|rendezvous| self.split_with_the_dead(rendezvous) != SplitWithTheDead::Unspecified)
+        let splits = self.splits_with_the_dead(state).into_iter();
+        let mut told = splits.filter_map(|(rendezvous, _, called)| called.then_some(rendezvous));
+        told.find(|rendezvous| self.split_with_the_dead(rendezvous) != SplitWithTheDead::Unspecified)
     }
 
     /// The first of those who wait in a split for somebody whose process has ended is told, and goes on.
@@ -127,7 +136,7 @@ impl Machine {
     /// Judges splits that wait for somebody who is dead where it is not known who is told: see
     /// [`SplitWithTheDead::Unspecified`].
     fn judge_splits_with_the_dead(&self, state: &mut State) {
-        if let Some((_, op)) = self.splits_with_the_dead(state).first() {
+        if let Some((_, op, _)) = self.splits_with_the_dead(state).first() {
             Self::undefine(state, *op);
         }
     }
@@ -164,17 +173,18 @@ impl Machine {
                 let comm = self.comm_id(info);
                 for (rank, thread) in &here {
                     let t = state.rank(*rank).thread(*thread);
-                    let Some(Op::Comm(CommOp::Init { children, .. })) = t.upcoming().op() else {
-                        unreachable!("all enter the init")
+                    let children = match (t.group().making_at(rendezvous), t.upcoming().op()) {
+                        (Some(GroupCall::Init { children, .. }), _)
+                        | (None, Some(Op::Comm(CommOp::Init { children, .. }))) => *children,
+                        _ => unreachable!("all enter the init"),
                     };
-                    let children = *children;
                     self.cx(state, *rank, *thread).enter((comm, comm), children);
                     if self.config.connections == Connections::Made {
                         let comm_state = state.rank_mut(*rank).comm_mut(comm);
                         comm_state.connect();
                         comm_state.links_mut().are_made();
                     }
-                    self.cx(state, *rank, *thread).done(&[Value::Comm(comm)]);
+                    self.cx(state, *rank, *thread).returns_with(rendezvous, Value::Comm(comm));
                 }
             }
             Rendezvous::Setup(comm, nth) => {
@@ -210,7 +220,11 @@ impl Machine {
         let clocks = here.iter().map(|(rank, thread)| state.rank(*rank).thread(*thread).clock());
         let knowledge = Clock::union(clocks);
         for (rank, thread) in here {
-            state.rank_mut(*rank).thread_mut(*thread).clock_mut().learn(&knowledge);
+            let t = state.rank_mut(*rank).thread_mut(*thread);
+            match t.group_mut().learned_mut() {
+                Some(learned) => learned.learn(&knowledge),
+                None => t.clock_mut().learn(&knowledge),
+            }
         }
     }
 }

@@ -486,7 +486,7 @@ impl Machine {
         for (at, t) in r.threads().iter().enumerate() {
             let grouped = t.group().calls().iter().find_map(|call| match call {
                 GroupCall::Register { comm, memory, op, .. } if names(memory) => Some((*comm, *op)),
-                GroupCall::Register { .. } | GroupCall::Launch { .. } | GroupCall::Transfer { .. } => None,
+                _ => None,
             });
             if grouped.is_some() {
                 return grouped;

@@ -176,9 +176,8 @@ impl Machine {
                 if !woken && t.is_ready() && self.here(state, rank, index(at)).watches() {
                     work.watching.push(Runnable::Thread(rank, index(at)));
                 }
-                if let Status::Waiting(rendezvous) = t.status()
-                    && state.rank(rank).waiting_at(rendezvous) == Some(index(at))
-                {
+                let waits = t.waits();
+                for rendezvous in waits.filter(|m| state.rank(rank).waiting_at(m) == Some(index(at))) {
                     *work.arrived.entry(rendezvous.clone()).or_default() += 1;
                 }
             }
@@ -218,7 +217,7 @@ impl Machine {
 
     fn advance_thread(&self, state: &mut State, work: &mut Worklist, rank: Rank, thread: u32) {
         let mut progressed = false;
-        let mut rendezvous = None;
+        let mut entered = Vec::new();
         for _ in 0..batch(self.config.explain) {
             if self.interrupted() || self.here(state, rank, thread).contended() {
                 break;
@@ -239,15 +238,15 @@ impl Machine {
             if shared {
                 work.wake_watchers();
             }
-            if let Status::Waiting(m) = &state.rank(rank).thread(thread).status() {
-                rendezvous = Some(m.clone());
+            entered.extend(state.rank(rank).thread(thread).waits().cloned());
+            if !entered.is_empty() {
                 break;
             }
         }
         if progressed {
             work.push_rank(state, rank);
         }
-        if let Some(rendezvous) = rendezvous {
+        for rendezvous in entered {
             self.count_arrival(state, work, rank, &rendezvous);
         }
     }
@@ -255,13 +254,13 @@ impl Machine {
     fn count_arrival(&self, state: &mut State, work: &mut Worklist, rank: Rank, rendezvous: &Rendezvous) {
         // Two threads of a rank may wait for one connection; the rank counts once.
         let threads = state.rank(rank).threads();
-        if threads.iter().filter(|t| matches!(t.status(), Status::Waiting(m) if m == rendezvous)).count() > 1
-        {
+        if threads.iter().filter(|t| t.waits_at(rendezvous)).count() > 1 {
             return;
         }
         let arrived = work.arrived.entry(rendezvous.clone()).or_default();
         *arrived += 1;
-        if *arrived == self.invited(rendezvous).len() {
+        // Who came may have been caught since in something else that the end of its group waits in.
+        if *arrived == self.invited(rendezvous).len() && self.everybody_at(state, rendezvous) {
             self.hold(state, work, rendezvous);
         }
     }
@@ -272,14 +271,21 @@ impl Machine {
             return;
         }
         let invited = self.invited(rendezvous);
-        let here: Vec<Option<u32>> =
-            invited.iter().map(|rank| state.rank(*rank).waiting_at(rendezvous)).collect();
+        let here: Vec<(u32, bool)> = invited
+            .iter()
+            .map(|rank| {
+                let thread = state.rank(*rank).waiting_at(rendezvous).expect("a rendezvous is complete");
+                (thread, state.rank(*rank).thread(thread).waits().count() > 1)
+            })
+            .collect();
         self.meet(state, rendezvous);
-        for (rank, thread) in invited.iter().zip(here) {
+        for (rank, (thread, in_others)) in invited.iter().zip(here) {
             work.push_rank(state, *rank);
-            // A registration that a leftover stood in for goes on to the next rendezvous.
-            let thread = thread.expect("a rendezvous is complete");
-            if let Status::Waiting(next) = &state.rank(*rank).thread(thread).status() {
+            // A registration that a leftover stood in for goes on to the next rendezvous. Where the end of a group is,
+            // it was counted when it came.
+            if let Status::Waiting(next) = &state.rank(*rank).thread(thread).status()
+                && !in_others
+            {
                 let next = next.clone();
                 self.count_arrival(state, work, *rank, &next);
             }
@@ -304,10 +310,10 @@ impl Machine {
     fn complete_rendezvous(&self, state: &State) -> Vec<Rendezvous> {
         let mut waited: Vec<&Rendezvous> = Vec::new();
         for t in state.ranks().flat_map(|r| r.threads()) {
-            if let Status::Waiting(rendezvous) = t.status()
-                && !waited.contains(&rendezvous)
-            {
-                waited.push(rendezvous);
+            for rendezvous in t.waits() {
+                if !waited.contains(&rendezvous) {
+                    waited.push(rendezvous);
+                }
             }
         }
         let earlier = |other: &Rendezvous, rendezvous: &Rendezvous| match (other, rendezvous) {
@@ -328,6 +334,12 @@ impl Machine {
             Status::Waiting(rendezvous) => Some(rendezvous.clone()),
             Status::Ready | Status::Stuck | Status::Done | Status::Exited(_) | Status::Killed => None,
         }
+    }
+
+    /// The rendezvous from which a thread can return that waits in some.
+    fn returns_from(&self, state: &State, rank: Rank, thread: Thread) -> Option<Rendezvous> {
+        let mut waits = state.rank(rank).thread(thread.0).waits();
+        waits.find(|rendezvous| self.everybody_at(state, rendezvous)).cloned()
     }
 
     fn everybody_at(&self, state: &State, rendezvous: &Rendezvous) -> bool {
@@ -530,7 +542,7 @@ impl Machine {
     pub fn possible(&self, state: &State, choice: &Choice) -> bool {
         match choice {
             Choice::Thread(rank, thread) => match Self::waits_in(state, *rank, *thread) {
-                Some(rendezvous) => self.everybody_at(state, &rendezvous),
+                Some(_) => self.returns_from(state, *rank, *thread).is_some(),
                 None => matches!(self.here(state, *rank, thread.0).poll(), Poll::Run(_)),
             },
             Choice::Value(rank, thread, values) => {
@@ -548,7 +560,7 @@ impl Machine {
     /// Takes a choice. In the reduced semantics [`Machine::advance`] follows.
     pub fn take(&self, state: &mut State, choice: &Choice) {
         match choice {
-            Choice::Thread(rank, thread) => match Self::waits_in(state, *rank, *thread) {
+            Choice::Thread(rank, thread) => match self.returns_from(state, *rank, *thread) {
                 Some(rendezvous) => self.meet(state, &rendezvous),
                 None => self.cx(state, *rank, thread.0).run_polled(),
             },

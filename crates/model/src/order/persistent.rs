@@ -225,7 +225,7 @@ impl Closing<'_> {
     fn close_for_thread(&mut self, here: Here<'_>) -> Result<(), UnknownClashes> {
         match here.this().status() {
             Status::Waiting(_) if !self.needs(Condition::Enablers) => return Ok(()),
-            Status::Waiting(rendezvous) => return self.close_for_waiting(rendezvous),
+            Status::Waiting(_) => return here.this().waits().try_for_each(|at| self.close_for_waiting(at)),
             // It never goes on.
             Status::Stuck | Status::Done | Status::Exited(_) | Status::Killed => return Ok(()),
             Status::Ready => {}

@@ -9,15 +9,25 @@ use rankcheck_model::{CommOp, Operand, Rank, Resources, Token};
 
 use super::device::locked;
 use super::dispatch::{Execute, Produced};
-use super::group::INVALID_ARGUMENT;
+use super::group::{GroupedInit, GroupedSplit};
 use super::inspect::WaitsFor;
 use super::tables::{CommLifetime, CommRow};
 use super::thread::{Halt, ProgramThread};
 use super::value::OnDevice;
 use crate::Error;
 use crate::case::{CommHistory, CommTicket};
-use crate::comm::{Color, NcclComm};
+use crate::comm::{Color, NcclComm, PendingComm};
 use crate::ffi::nccl::NcclUniqueId;
+
+/// An init at the end of a group.
+pub(crate) struct BegunInit {
+    slot: usize,
+    name: Arc<str>,
+    nth: u32,
+    ticket: CommTicket,
+    /// None if the communicator was kept from an earlier case.
+    pending: Option<PendingComm>,
+}
 
 impl Execute for CommOp {
     fn execute(&self, thread: &mut ProgramThread<'_, '_>, text: &str) -> Produced {
@@ -57,38 +67,102 @@ impl ProgramThread<'_, '_> {
             self.failed(call, 1, None);
             return Ok(Value::Null);
         }
+        if self.group.depth > 0 {
+            let slot = self.run.tables().threads[self.number as usize].slots.len();
+            let members = Arc::clone(members);
+            self.group.inits.push(GroupedInit { slot, name, nth, members, children, position });
+            return Ok(Value::Null);
+        }
         self.end_turn()?;
         let made = self.inside(text, WaitsFor::Hosts, |thread| {
             let ticket = thread.run.host.init(&name, nth, members, children)?;
-            thread.communicator(&ticket, position)
+            if ticket.comms == CommHistory::Warm {
+                return thread.kept(&ticket);
+            }
+            let first = position == 0;
+            let own =
+                if first { Some(NcclUniqueId::create(&thread.run.shared.libraries)?.bytes()) } else { None };
+            let pending = thread.init_rank(&ticket, position, own)?;
+            thread.communicator(&ticket, pending)
         });
         let Some((comm, lifetime)) = self.noted(&call, made)? else { return Ok(Value::Null) };
         Ok(self.entered(name, comm, lifetime))
     }
 
-    /// The communicator of a ticket: kept from an earlier case, or made now.
-    fn communicator(
+    /// An init of a group, at its end: nobody is waited for before NCCL does.
+    pub(crate) fn begin_init(&self, init: GroupedInit) -> Result<BegunInit, Error> {
+        let GroupedInit { slot, name, nth, members, children, position } = init;
+        let ticket = self.run.host.announce(&name, nth, &members, children)?;
+        let pending = match ticket.comms {
+            CommHistory::Warm => None,
+            CommHistory::Fresh => {
+                let own = NcclUniqueId::create(&self.run.shared.libraries)?.bytes();
+                Some(self.init_rank(&ticket, position, Some(own))?)
+            }
+        };
+        Ok(BegunInit { slot, name, nth, ticket, pending })
+    }
+
+    /// NCCL has made some communicators in an earlier case, and does not wait for the others now: all at once, as it would.
+    pub(crate) fn meet_for_kept(&self, inits: &[BegunInit]) -> Result<(), Error> {
+        let host = &self.run.host;
+        std::thread::scope(|scope| {
+            let kept = inits.iter().filter(|init| init.pending.is_none());
+            let met = kept.map(|init| {
+                let (name, nth, ticket) = (&init.name, init.nth, &init.ticket);
+                scope.spawn(move || host.init(name, nth, &ticket.members, ticket.children))
+            });
+            let met: Vec<_> = met.collect();
+            met.into_iter().try_for_each(|met| met.join().expect("it only waits").map(drop))
+        })
+    }
+
+    /// The group has ended, and the communicator is there.
+    pub(crate) fn end_init(&mut self, init: BegunInit) -> Result<(), Halt> {
+        let BegunInit { slot, name, nth: _, ticket, pending } = init;
+        let made = match pending {
+            Some(pending) => self.communicator(&ticket, pending),
+            None => self.kept(&ticket),
+        };
+        if let Some((comm, lifetime)) = self.noted("group_end", made)? {
+            let value = self.entered(name, comm, lifetime);
+            self.run.tables().threads[self.number as usize].slots[slot] = value;
+        }
+        Ok(())
+    }
+
+    /// The communicator of a ticket that was kept from an earlier case.
+    fn kept(&self, ticket: &CommTicket) -> Result<(Arc<NcclComm>, CommLifetime), Error> {
+        let kept = locked(&self.run.shared.kept).get(&ticket.id).cloned();
+        let what =
+            || format!("communicator {} was promised from an earlier case, but is not here", ticket.id);
+        kept.map(|comm| (comm, CommLifetime::Process)).ok_or_else(|| Error::Malformed { what: what() })
+    }
+
+    /// Makes the communicator of a ticket, by the unique id that a member brings.
+    fn init_rank(
         &self,
         ticket: &CommTicket,
         position: usize,
-    ) -> Result<(Arc<NcclComm>, CommLifetime), Error> {
-        let run = self.run;
-        if ticket.comms == CommHistory::Warm {
-            let kept = locked(&run.shared.kept).get(&ticket.id).cloned();
-            let what =
-                || format!("communicator {} was promised from an earlier case, but is not here", ticket.id);
-            return kept
-                .map(|comm| (comm, CommLifetime::Process))
-                .ok_or_else(|| Error::Malformed { what: what() });
-        }
-        let own =
-            if position == 0 { Some(NcclUniqueId::create(&run.shared.libraries)?.bytes()) } else { None };
-        let bytes = run.host.unique_id(ticket, own)?;
+        own: Option<Vec<u8>>,
+    ) -> Result<PendingComm, Error> {
+        let bytes = self.run.host.unique_id(ticket, own)?;
         let what = || format!("a unique id has {} bytes", bytes.len());
         let id = NcclUniqueId::from_bytes(&bytes).ok_or_else(|| Error::Malformed { what: what() })?;
         let member = u32::try_from(position).expect("few members");
         let size = u32::try_from(ticket.members.len()).expect("few members");
-        let comm = NcclComm::init_rank(&self.device, &id, member, size, ticket.children)?;
+        NcclComm::init_rank(&self.device, &id, member, size, ticket.children)
+    }
+
+    /// The communicator that was made for a ticket, warm if later cases are to have it.
+    fn communicator(
+        &self,
+        ticket: &CommTicket,
+        pending: PendingComm,
+    ) -> Result<(Arc<NcclComm>, CommLifetime), Error> {
+        let run = self.run;
+        let what = || "NCCL made no communicator and returned no error".to_owned();
+        let comm = pending.take()?.ok_or_else(|| Error::Malformed { what: what() })?;
         if run.case.comms == CommHistory::Fresh {
             return Ok((Arc::new(comm), CommLifetime::Case));
         }
@@ -101,7 +175,12 @@ impl ProgramThread<'_, '_> {
         Ok((comm, CommLifetime::Process))
     }
 
-    fn entered(&self, name: Arc<str>, comm: Arc<NcclComm>, lifetime: CommLifetime) -> Value<OnDevice> {
+    pub(crate) fn entered(
+        &self,
+        name: Arc<str>,
+        comm: Arc<NcclComm>,
+        lifetime: CommLifetime,
+    ) -> Value<OnDevice> {
         let mut tables = self.run.tables();
         let (address, comm) = (comm.address(), Some(comm));
         tables.comms.push(CommRow { name, address, comm, lifetime, destroyed: false, windows: Vec::new() });
@@ -127,17 +206,21 @@ impl ProgramThread<'_, '_> {
         color: Option<i64>,
     ) -> Result<Value<OnDevice>, Halt> {
         let Some((_, parent, comm)) = self.usable(comm) else {
-            self.failed("split".to_owned(), INVALID_ARGUMENT, None);
-            return Ok(Value::Null);
+            return self.impossible("split".to_owned()).map(|_| Value::Null);
         };
         self.end_turn()?;
         // What is no C int is no color either; NCCL refuses negative ones.
         let color = color.map_or(Color::Nothing, |color| Color::Of(i32::try_from(color).unwrap_or(-2)));
-        let child = self.inside(text, WaitsFor::Hosts, |thread| thread.unrelaxed(|| comm.split(color)));
-        let Some(Some(child)) = self.noted(&format!("{parent}.split"), child)? else {
+        let (call, name) = (format!("{parent}.split"), self.run.source.token(name));
+        let pending = self.inside(text, WaitsFor::Hosts, |thread| thread.unrelaxed(|| comm.split(color)));
+        let Some(pending) = self.noted(&call, pending)? else { return Ok(Value::Null) };
+        if self.group.depth > 0 {
+            let slot = self.run.tables().threads[self.number as usize].slots.len();
+            self.group.splits.push(GroupedSplit { slot, name, pending });
             return Ok(Value::Null);
-        };
-        Ok(self.entered(self.run.source.token(name), Arc::new(child), CommLifetime::Case))
+        }
+        let Some(Some(child)) = self.noted(&call, pending.take())? else { return Ok(Value::Null) };
+        Ok(self.entered(name, Arc::new(child), CommLifetime::Case))
     }
 
     /// Communicators that are kept between cases are only struck from the tables of this one.

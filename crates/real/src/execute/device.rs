@@ -190,8 +190,10 @@ impl RankDevice {
     }
 }
 
-/// Deregisters what is registered, then ends children before their parents, which were made earlier.
-fn end_comms(comms: Vec<CommRow>) -> Result<(), Error> {
+/// Deregisters what is registered, and ends the communicators by their names: NCCL waits in the end of one for its other
+/// members, who may have made them in another order.
+fn end_comms(mut comms: Vec<CommRow>) -> Result<(), Error> {
+    comms.sort_by(|one, other| one.name.cmp(&other.name));
     let mut result = Ok(());
     for mut row in comms.into_iter().rev() {
         let Some(comm) = row.comm.take() else { continue };

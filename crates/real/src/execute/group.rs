@@ -1,22 +1,25 @@
 //! Groups of a program: what NCCL runs when they end.
 //!
-//! Not here: inits and splits inside a group, which NCCL's results forbid ([`crate::group`]).
+//! Not here: how communicators are made ([`super::comm`]).
 
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use rankcheck_model::GroupOp;
 use rankcheck_model::host::order::position_in;
 use rankcheck_model::host::value::{Buffer, CommId};
+use rankcheck_model::{GroupOp, Rank, Resources};
 
+use super::comm::BegunInit;
 use super::dispatch::{Execute, Produced};
 use super::inspect::WaitsFor;
 use super::nondet::{NondetKind, number};
+use super::tables::CommLifetime;
 use super::thread::{Halt, ProgramThread};
 use super::value::OnDevice;
 use crate::Error;
 use crate::case::NondetValue;
+use crate::comm::PendingComm;
 use crate::group;
 use crate::window::PendingWindow;
 
@@ -27,9 +30,32 @@ pub(crate) const INVALID_ARGUMENT: i32 = 4;
 #[derive(Debug, Default)]
 pub(crate) struct OpenGroup {
     pub(crate) depth: u32,
+    pub(crate) inits: Vec<GroupedInit>,
+    pub(crate) splits: Vec<GroupedSplit>,
     pub(crate) registrations: Vec<Grouped>,
+    /// Whether a call inside was impossible, so that NCCL will carry out none.
+    pub(crate) spoiled: bool,
     /// Streams and indices of what is launched when the group ends.
     pub(crate) launches: Vec<(usize, u32)>,
+}
+
+/// An init inside a group. Who the others are is asked at its end, as only the end waits for them.
+#[derive(Debug)]
+pub(crate) struct GroupedInit {
+    pub(crate) slot: usize,
+    pub(crate) name: Arc<str>,
+    pub(crate) nth: u32,
+    pub(crate) members: Arc<[Rank]>,
+    pub(crate) children: Resources,
+    pub(crate) position: usize,
+}
+
+/// A split inside a group.
+#[derive(Debug)]
+pub(crate) struct GroupedSplit {
+    pub(crate) slot: usize,
+    pub(crate) name: Arc<str>,
+    pub(crate) pending: PendingComm,
 }
 
 /// A registration inside a group.
@@ -65,8 +91,14 @@ impl ProgramThread<'_, '_> {
             self.order_comms();
         }
         self.end_turn()?;
+        let inits = if self.group.depth == 1 { std::mem::take(&mut self.group.inits) } else { Vec::new() };
+        let spoiled = self.group.spoiled;
         let result = self.inside(text, WaitsFor::Hosts, |thread| {
-            thread.unrelaxed(|| group::end(&thread.run.shared.libraries))
+            let begun = inits.into_iter().filter(|_| !spoiled).map(|init| thread.begin_init(init));
+            let begun: Vec<BegunInit> = begun.collect::<Result<_, _>>()?;
+            thread.meet_for_kept(&begun)?;
+            thread.unrelaxed(|| group::end(&thread.run.shared.libraries))?;
+            Ok(begun)
         });
         let ended = self.noted("group_end", result)?;
         self.group.depth = self.group.depth.saturating_sub(1);
@@ -74,7 +106,15 @@ impl ProgramThread<'_, '_> {
             return Ok(());
         }
         let group = std::mem::take(&mut self.group);
-        if ended.is_some() {
+        if let Some(inits) = ended {
+            for init in inits {
+                self.end_init(init)?;
+            }
+            for GroupedSplit { slot, name, pending } in group.splits {
+                let Some(child) = pending.take()? else { continue };
+                let value = self.entered(name, Arc::new(child), CommLifetime::Case);
+                self.run.tables().threads[self.number as usize].slots[slot] = value;
+            }
             for Grouped { slot, comm, buffer, pending } in group.registrations {
                 let Some(window) = pending.take()? else { continue };
                 let value = self.registered(comm, window, buffer);
@@ -100,11 +140,12 @@ impl ProgramThread<'_, '_> {
 
     /// A call that cannot be made for want of a communicator or buffer: it fails as it would have, and takes
     /// its group with it. It produces nothing.
-    pub(crate) fn impossible(&self, call: String) -> Produced {
+    pub(crate) fn impossible(&mut self, call: String) -> Produced {
         self.failed(call, INVALID_ARGUMENT, None);
         if self.group.depth == 0 {
             return Ok(Vec::new());
         }
+        self.group.spoiled = true;
         match group::spoil(&self.run.shared.libraries) {
             Ok(()) | Err(Error::Nccl { .. }) => Ok(Vec::new()),
             Err(error) => Err(error.into()),

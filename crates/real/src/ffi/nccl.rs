@@ -1,8 +1,7 @@
 //! Owners of what NCCL hands out: memory, communicators, windows; and groups of calls.
 //!
-//! NCCL writes the results of a call that is made inside a group when the group ends. The calls that have a
-//! result are therefore refused inside a group, so that no result is written through a stale pointer; only
-//! registrations have a form for groups, whose result has memory that is never given back.
+//! NCCL writes the results of a call that is made inside a group when the group ends: to memory that is never given
+//! back, so that no result is written through a stale pointer.
 //!
 //! A communicator may be used by several threads, one after another. NCCL does not lock it: calls of two
 //! threads at the same time are a broken rule, and spoil what NCCL keeps in this process.
@@ -13,6 +12,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::nccl::sys;
 use rankcheck_model::{CollectiveKind, Resources};
@@ -53,6 +53,8 @@ const SYMBOLS: [&str; 25] = [
 thread_local! {
     /// How many groups this thread has started and not ended.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
+    /// The number of the group that is open on this thread; 0 if none is.
+    static GROUP: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Looks for libnccl under the names that cudarc will try.
@@ -89,6 +91,9 @@ fn check(call: &'static str, result: sys::ncclResult_t) -> Result<(), Error> {
         Err(Error::Nccl { call, code: result as u32 })
     }
 }
+
+/// How many groups were opened in this process.
+static GROUPS: AtomicU64 = AtomicU64::new(0);
 
 /// Whether the library has a call that NCCL 2.28 added: the bindings panic where it is missing.
 fn since_2_28(call: &'static str) -> Result<(), Error> {
@@ -225,6 +230,8 @@ impl Drop for RawNcclMemory {
 #[derive(Debug)]
 pub struct RawComm {
     raw: NonNull<sys::ncclComm>,
+    /// The group that was open when a call on it was made last.
+    group: AtomicU64,
 }
 
 /// `NCCL_CONFIG_INITIALIZER` of NCCL 2.28 with `splitShare`: all else is undefined, so that the default is taken.
@@ -255,52 +262,60 @@ fn sharing() -> sys::ncclConfig_v22800 {
 }
 
 impl RawComm {
+    /// The communicator for a call that waits for the end of the group, if one is open.
+    fn called(&self) -> sys::ncclComm_t {
+        self.group.store(GROUP.get(), Ordering::Relaxed);
+        self.raw.as_ptr()
+    }
+
+    /// Refuses to end a communicator on which the open group has a call: NCCL would end it first, and then use it.
+    fn uncalled(&self, call: &'static str) -> Result<(), Error> {
+        let called = DEPTH.get() > 0 && self.group.load(Ordering::Relaxed) == GROUP.get();
+        if called { Err(Error::InsideGroup { call }) } else { Ok(()) }
+    }
+
     pub(crate) fn address(&self) -> usize {
         self.raw.as_ptr().addr()
     }
 
+    /// In a group NCCL makes the communicator when the group ends.
     pub(crate) fn init_rank(
         _device: &Device,
         id: &NcclUniqueId,
         (rank, size): (u32, u32),
         children: Resources,
-    ) -> Result<Self, Error> {
+    ) -> Result<RawPendingComm, Error> {
         let call = match children {
             Resources::Own => "ncclCommInitRank",
             Resources::Shared => "ncclCommInitRankConfig",
         };
-        outside_group(call)?;
-        let invalid = Error::Nccl { call, code: sys::ncclResult_t::ncclInvalidArgument as u32 };
         let (Ok(rank), Ok(size)) = (c_int::try_from(rank), c_int::try_from(size)) else {
-            return Err(invalid);
+            return Err(Error::Nccl { call, code: sys::ncclResult_t::ncclInvalidArgument as u32 });
         };
-        let mut raw = ptr::null_mut();
+        let pending = Unwritten::new();
+        let out = pending.out.as_ptr();
         let mut config = sharing();
-        // SAFETY: `raw` is valid for a write and, outside a group and with a blocking communicator, is written
-        // before the call returns; `config` outlives the call, which copies it.
+        // SAFETY: `out` is valid for writes for ever; `config` outlives the call, which copies it.
         let result = unsafe {
             match children {
-                Resources::Own => sys::ncclCommInitRank(&raw mut raw, size, id.0, rank),
-                Resources::Shared => {
-                    sys::ncclCommInitRankConfig(&raw mut raw, size, id.0, rank, &raw mut config)
-                }
+                Resources::Own => sys::ncclCommInitRank(out, size, id.0, rank),
+                Resources::Shared => sys::ncclCommInitRankConfig(out, size, id.0, rank, &raw mut config),
             }
         };
         check(call, result)?;
-        NonNull::new(raw).map(|raw| Self { raw }).ok_or(invalid)
+        Ok(RawPendingComm(pending))
     }
 
-    /// `ncclCommSplit` with the parent's configuration; nothing for a member without a color.
-    pub(crate) fn split(&self, color: c_int, key: c_int) -> Result<Option<Self>, Error> {
-        const CALL: &str = "ncclCommSplit";
-        outside_group(CALL)?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: the communicator lives; `raw` is valid for a write and, outside a group and with a blocking
-        // communicator, is written before the call returns; for a null configuration the parent's is taken.
+    /// `ncclCommSplit` with the parent's configuration; nothing for a member without a color. In a group NCCL makes
+    /// the child when the group ends.
+    pub(crate) fn split(&self, color: c_int, key: c_int) -> Result<RawPendingComm, Error> {
+        let pending = Unwritten::new();
+        // SAFETY: the communicator lives; `out` is valid for writes for ever; for a null configuration the parent's is
+        // taken.
         let result =
-            unsafe { sys::ncclCommSplit(self.raw.as_ptr(), color, key, &raw mut raw, ptr::null_mut()) };
-        check(CALL, result)?;
-        Ok(NonNull::new(raw).map(|raw| Self { raw }))
+            unsafe { sys::ncclCommSplit(self.called(), color, key, pending.out.as_ptr(), ptr::null_mut()) };
+        check("ncclCommSplit", result)?;
+        Ok(RawPendingComm(pending))
     }
 
     pub(crate) fn count(&self) -> Result<u32, Error> {
@@ -335,12 +350,12 @@ impl RawComm {
     ) -> Result<(), Error> {
         let CollectiveCall { send, recv, count, dtype, op } = *call;
         let (send, recv, count) = (pointer(&send), pointer(&recv), length(count));
-        let (comm, stream) = (self.raw.as_ptr(), stream.raw.cast());
+        let (comm, stream) = (self.called(), stream.raw.cast());
         match kind {
             CollectiveKind::AllReduce => {
                 // SAFETY: communicator and stream live, as their owners are borrowed; the buffers are device
-                // addresses that the host does not read. In a group, the ends of communicators and streams
-                // are refused until the group's end.
+                // addresses that the host does not read. In a group, the end of this communicator and the ends
+                // of streams are refused until the group's end.
                 let result = unsafe { sys::ncclAllReduce(send, recv, count, dtype, op, comm, stream) };
                 check("ncclAllReduce", result)
             }
@@ -394,8 +409,7 @@ impl RawComm {
         let TransferCall { buffer, count, dtype, peer } = *call;
         let (buffer, count, peer) = (pointer(&buffer), length(count), position(peer));
         // SAFETY: as for the all-reduce; a peer that is no member is answered with an error.
-        let result =
-            unsafe { sys::ncclSend(buffer, count, dtype, peer, self.raw.as_ptr(), stream.raw.cast()) };
+        let result = unsafe { sys::ncclSend(buffer, count, dtype, peer, self.called(), stream.raw.cast()) };
         check("ncclSend", result)
     }
 
@@ -404,21 +418,20 @@ impl RawComm {
         let TransferCall { buffer, count, dtype, peer } = *call;
         let (buffer, count, peer) = (pointer(&buffer), length(count), position(peer));
         // SAFETY: as for the send.
-        let result =
-            unsafe { sys::ncclRecv(buffer, count, dtype, peer, self.raw.as_ptr(), stream.raw.cast()) };
+        let result = unsafe { sys::ncclRecv(buffer, count, dtype, peer, self.called(), stream.raw.cast()) };
         check("ncclRecv", result)
     }
 
     pub(crate) fn finalize(&self) -> Result<(), Error> {
         const CALL: &str = "ncclCommFinalize";
-        outside_group(CALL)?;
-        // SAFETY: `raw` comes from NCCL and lives.
-        check(CALL, unsafe { sys::ncclCommFinalize(self.raw.as_ptr()) })
+        self.uncalled(CALL)?;
+        // SAFETY: `raw` comes from NCCL and lives; in a group no other call is on it before, and none after.
+        check(CALL, unsafe { sys::ncclCommFinalize(self.called()) })
     }
 
     pub(crate) fn end(self) -> Result<(), Error> {
         const CALL: &str = "ncclCommDestroy";
-        outside_group(CALL)?;
+        self.uncalled(CALL)?;
         let this = ManuallyDrop::new(self);
         // SAFETY: `raw` comes from NCCL; the owner is consumed, so this happens once.
         check(CALL, unsafe { sys::ncclCommDestroy(this.raw.as_ptr()) })
@@ -477,25 +490,50 @@ unsafe impl Send for RawWindow {}
 // SAFETY: as above.
 unsafe impl Sync for RawWindow {}
 
-/// Where NCCL writes the window of a registration that was made inside a group.
+/// Where NCCL writes what a call makes: before the call returns, or in a group when the group ends.
 #[derive(Debug)]
-pub(crate) struct RawPendingWindow {
+struct Unwritten<T> {
     /// Never given back: NCCL keeps the registrations of a group that failed, and may still write here when
     /// a later group ends.
-    out: NonNull<sys::ncclWindow_t>,
+    out: NonNull<*mut T>,
 }
 
 // SAFETY: `out` is memory of the process that nobody else knows, apart from NCCL until the group ends.
-unsafe impl Send for RawPendingWindow {}
+unsafe impl<T> Send for Unwritten<T> {}
+
+impl<T> Unwritten<T> {
+    fn new() -> Self {
+        Self { out: NonNull::from(Box::leak(Box::new(ptr::null_mut()))) }
+    }
+
+    /// What was made, once the group has ended without an error; nothing if NCCL made none.
+    fn take(self, what: &'static str) -> Result<Option<NonNull<T>>, Error> {
+        outside_group(what)?;
+        // SAFETY: `out` was allocated in `new` and lives for ever. The call has returned or the group has ended on
+        // this thread, and NCCL joins the threads that run its tasks before it returns.
+        Ok(NonNull::new(unsafe { self.out.as_ptr().read_volatile() }))
+    }
+}
+
+/// A communicator that a call or the end of a group makes.
+#[derive(Debug)]
+pub(crate) struct RawPendingComm(Unwritten<sys::ncclComm>);
+
+impl RawPendingComm {
+    /// The communicator, once the group has ended without an error; nothing for a split without a color.
+    pub(crate) fn take(self) -> Result<Option<RawComm>, Error> {
+        Ok(self.0.take("reading a communicator")?.map(|raw| RawComm { raw, group: AtomicU64::new(0) }))
+    }
+}
+
+/// A window that the end of a group makes.
+#[derive(Debug)]
+pub(crate) struct RawPendingWindow(Unwritten<sys::ncclWindow_vidmem>);
 
 impl RawPendingWindow {
     /// The window, once the group has ended without an error; nothing if NCCL made none.
     pub(crate) fn take(self) -> Result<Option<RawWindow>, Error> {
-        outside_group("reading a window")?;
-        // SAFETY: `out` was allocated in `register_later` and lives for ever. The group has ended on
-        // this thread, and NCCL joins the threads that run its tasks before it returns.
-        let raw = unsafe { self.out.as_ptr().read_volatile() };
-        Ok(NonNull::new(raw).map(|raw| RawWindow { raw }))
+        Ok(self.0.take("reading a window")?.map(|raw| RawWindow { raw }))
     }
 }
 
@@ -525,14 +563,14 @@ impl RawWindow {
         memory: &DeviceRange,
         flags: c_int,
     ) -> Result<RawPendingWindow, Error> {
-        let out = NonNull::from(Box::leak(Box::new(ptr::null_mut())));
+        let pending = Unwritten::new();
         let len = length(memory.len_bytes());
         // SAFETY: the communicator lives; `out` is valid for writes for ever.
         let result = unsafe {
-            sys::ncclCommWindowRegister(comm.raw.as_ptr(), pointer(memory), len, out.as_ptr(), flags)
+            sys::ncclCommWindowRegister(comm.called(), pointer(memory), len, pending.out.as_ptr(), flags)
         };
         check("ncclCommWindowRegister", result)?;
-        Ok(RawPendingWindow { out })
+        Ok(RawPendingWindow(pending))
     }
 
     /// `ncclCommWindowDeregister`, also of what is no window any more, or of null.
@@ -549,12 +587,18 @@ impl RawWindow {
 pub(crate) fn group_start(_libraries: &Libraries) -> Result<(), Error> {
     // SAFETY: no preconditions; the depth is kept for this thread.
     check("ncclGroupStart", unsafe { sys::ncclGroupStart() })?;
+    if DEPTH.get() == 0 {
+        GROUP.set(GROUPS.fetch_add(1, Ordering::Relaxed) + 1);
+    }
     DEPTH.set(DEPTH.get() + 1);
     Ok(())
 }
 
 pub(crate) fn group_end(_libraries: &Libraries) -> Result<(), Error> {
     DEPTH.set(DEPTH.get().saturating_sub(1));
+    if DEPTH.get() == 0 {
+        GROUP.set(0);
+    }
     // SAFETY: no preconditions; an end without a start is answered with an error.
     check("ncclGroupEnd", unsafe { sys::ncclGroupEnd() })
 }

@@ -113,6 +113,8 @@ pub(super) struct Exchange<'a> {
     workers: &'a [u64],
     /// Who has come, and what they brought.
     here: BTreeMap<Gathering, Vec<(Asker, Value)>>,
+    /// Inits at the end of a group: their communicators, and who came without waiting.
+    announced: BTreeMap<Gathering, (CommTicket, BTreeSet<Rank>)>,
     /// Communicators of this case by members, in the order in which they were met for.
     met: BTreeMap<(Vec<Rank>, Resources), Vec<u64>>,
     unique_ids: BTreeMap<u64, Vec<u8>>,
@@ -147,6 +149,7 @@ impl<'a> Exchange<'a> {
             comms,
             workers,
             here: BTreeMap::new(),
+            announced: BTreeMap::new(),
             met: BTreeMap::new(),
             unique_ids: BTreeMap::new(),
             store: BTreeMap::new(),
@@ -165,6 +168,11 @@ impl<'a> Exchange<'a> {
             Request::Init { name, nth, members, children } => {
                 self.meet(Gathering::Init(name, nth, members, children), asker, Value::Null)
             }
+            Request::Announce { name, nth, members, children } => self.announce(
+                Gathering::Init(name, nth, members.clone(), children),
+                asker,
+                (members, children),
+            ),
             Request::Agree { members, nth, vote } => {
                 self.meet(Gathering::Agree(members, nth), asker, Value::Bool(vote == Vote::Yes))
             }
@@ -181,8 +189,8 @@ impl<'a> Exchange<'a> {
                 self.done(asker, Reply::Word(WordPosition { file: self.words.0.clone(), nth }))
             }
             Request::UniqueId { ticket, own: Some(own) } => {
-                self.unique_ids.insert(ticket, own.clone());
-                self.done(asker, Reply::UniqueId(own))
+                let id = self.unique_ids.entry(ticket).or_insert(own).clone();
+                self.done(asker, Reply::UniqueId(id))
             }
             Request::StoreSet { key, value } => {
                 self.store.insert(key, value);
@@ -246,16 +254,44 @@ impl<'a> Exchange<'a> {
     }
 
     fn meet(&mut self, meeting: Gathering, asker: Asker, brought: Value) -> Vec<(Asker, Reply)> {
-        let members: BTreeSet<Rank> = meeting.members().iter().copied().collect();
-        let here = self.here.entry(meeting.clone()).or_default();
-        here.push((asker, brought));
-        let present: BTreeSet<Rank> = here.iter().map(|(asker, _)| asker.rank).collect();
-        if !members.is_subset(&present) {
+        self.here.entry(meeting.clone()).or_default().push((asker, brought));
+        self.complete(meeting)
+    }
+
+    /// Somebody comes to an init and does not wait: it learns the communicator, and the others find it there.
+    fn announce(
+        &mut self,
+        meeting: Gathering,
+        asker: Asker,
+        (members, children): (Vec<Rank>, Resources),
+    ) -> Vec<(Asker, Reply)> {
+        let known = self.announced.get(&meeting).map(|(ticket, _)| ticket.clone());
+        let ticket = known.unwrap_or_else(|| self.ticket(members, children));
+        let (_, came) =
+            self.announced.entry(meeting.clone()).or_insert_with(|| (ticket.clone(), BTreeSet::new()));
+        came.insert(asker.rank);
+        let mut answers = vec![(asker, Reply::Comm(ticket))];
+        answers.append(&mut self.complete(meeting));
+        answers
+    }
+
+    /// The answers to those who wait in a gathering, if everybody has come.
+    fn complete(&mut self, meeting: Gathering) -> Vec<(Asker, Reply)> {
+        let Some(here) = self.here.get(&meeting) else { return Vec::new() };
+        let announced = self.announced.get(&meeting);
+        let came = |rank: &Rank| {
+            here.iter().any(|(asker, _)| asker.rank == *rank)
+                || announced.is_some_and(|(_, came)| came.contains(rank))
+        };
+        if !meeting.members().iter().all(came) {
             return Vec::new();
         }
-        let here = self.here.remove(&meeting).expect("it was entered above");
+        let ticket = announced.map(|(ticket, _)| ticket.clone());
+        let here = self.here.remove(&meeting).expect("it was seen above");
         let answer = match meeting {
-            Gathering::Init(_, _, members, children) => Reply::Comm(self.ticket(members, children)),
+            Gathering::Init(_, _, members, children) => {
+                Reply::Comm(ticket.unwrap_or_else(|| self.ticket(members, children)))
+            }
             Gathering::Agree(..) => {
                 let all = here.iter().all(|(_, vote)| *vote == Value::Bool(true));
                 Reply::Agreed(if all { Vote::Yes } else { Vote::No })
@@ -318,6 +354,7 @@ impl<'a> Exchange<'a> {
                 (none || over).then_some(Reply::Done)
             }
             Request::Init { .. }
+            | Request::Announce { .. }
             | Request::Agree { .. }
             | Request::StoreSet { .. }
             | Request::StoreDelete { .. }

@@ -247,6 +247,16 @@ impl Host for Alone {
         Ok(CommTicket { id: u64::from(nth), members: members.to_vec(), children, comms: CommHistory::Fresh })
     }
 
+    fn announce(
+        &self,
+        name: &str,
+        nth: u32,
+        members: &[Rank],
+        children: Resources,
+    ) -> Result<CommTicket, Error> {
+        self.init(name, nth, members, children)
+    }
+
     fn unique_id(&self, _: &CommTicket, own: Option<Vec<u8>>) -> Result<Vec<u8>, Error> {
         own.ok_or_else(|| Error::Malformed { what: "the only member makes the id".to_owned() })
     }

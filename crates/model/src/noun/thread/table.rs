@@ -291,7 +291,15 @@ impl ThreadState {
 
     /// Whether it waits at this rendezvous.
     pub(crate) fn waits_at(&self, rendezvous: &Rendezvous) -> bool {
-        matches!(&self.status, Status::Waiting(at) if at == rendezvous)
+        let Status::Waiting(at) = &self.status else { return false };
+        at == rendezvous || self.group.making_at(rendezvous).is_some()
+    }
+
+    /// What it waits in: one rendezvous, or all that the end of its group is in.
+    pub(crate) fn waits(&self) -> impl Iterator<Item = &Rendezvous> {
+        let first = if let Status::Waiting(rendezvous) = &self.status { Some(rendezvous) } else { None };
+        let others = self.group.making().iter().skip(1).map(|making| &making.rendezvous);
+        first.into_iter().flat_map(move |first| std::iter::once(first).chain(others.clone()))
     }
 
     /// It waits for other ranks.
