@@ -18,6 +18,7 @@ pub(crate) mod memory;
 pub(crate) mod mutex;
 pub(crate) mod overlap;
 pub(crate) mod p2p;
+pub(crate) mod parting;
 pub(crate) mod pool;
 pub(crate) mod rendezvous;
 pub(crate) mod store;

@@ -29,6 +29,7 @@ pub use crate::noun::memory::{DataOrigin, HandleKind, Made, MemoryKind, MemoryOp
 pub use crate::noun::mutex::MutexOp;
 pub use crate::noun::overlap::OverlapOp;
 pub use crate::noun::p2p::{Direction, Transfer};
+pub use crate::noun::parting::Parting;
 pub use crate::noun::pool::{PoolOp, Release, SizeClasses, TieBreak};
 pub use crate::noun::store::StoreOp;
 pub use crate::noun::stream::StreamOp;

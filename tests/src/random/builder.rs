@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use rankcheck_model::{
     BarrierOp, Collective, CollectiveKind, CommOp, Config, Declared, Dtype, EventOp, ExchangeOp, FlagAct,
-    FlagOp, GroupOp, ListOp, MemoryKind, MemoryOp, Op, Operand, Question, Rank, ReduceOp, Resources, Slot,
-    StoreOp, StreamOp, ThreadOp, ThreadStart, Token, WindowFlags, WindowOp,
+    FlagOp, GroupOp, ListOp, MemoryKind, MemoryOp, Op, Operand, Parting, Question, Rank, ReduceOp, Resources,
+    Slot, StoreOp, StreamOp, ThreadOp, ThreadStart, Token, WindowFlags, WindowOp,
 };
 
 use super::Fragment;
@@ -341,7 +341,7 @@ impl Builder {
     }
 
     pub(super) fn destroy(&mut self, at: At, comm: &Operand) {
-        self.push(at, Op::Comm(CommOp::Destroy { comm: comm.clone() }));
+        self.push(at, Op::Comm(CommOp::Destroy { comm: comm.clone(), parting: Parting::Together }));
     }
 
     pub(super) fn alloc(&mut self, at: At, name: &str, len_bytes: u64, memory: MemoryKind) -> Operand {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rankcheck_model::{
     Collective, CollectiveKind, CommOp, Direction, Dtype, MutexOp, Op, Operand, ReduceOp, Resources,
-    Transfer, WindowOp,
+    Transfer, WindowFlags, WindowOp,
 };
 
 use super::builder::{At, Builder, first};
@@ -27,6 +27,8 @@ drawn! {
         3 => InvalidArgument { rank: Who, what: BadArgument, group: InGroup, who: Members },
         /// Two threads of a rank enter what pairs by order.
         4 => InitInTwoThreads { rank: Who },
+        /// All destroy two communicators, which one rank does otherwise.
+        5 => Part { rank: Who, used: Used, odd: OddParting },
     }
 }
 
@@ -35,6 +37,28 @@ drawn! {
     pub(super) enum Members {
         2 => All,
         1 => AllButOne,
+    }
+}
+
+drawn! {
+    /// What connects the members of a communicator before they destroy it.
+    pub(super) enum Used {
+        2 => Launch,
+        1 => Registration,
+        1 => Transfer,
+        1 => Nothing,
+    }
+}
+
+drawn! {
+    /// How one rank destroys two communicators that the others destroy in one order.
+    pub(super) enum OddParting {
+        1 => AsTheOthers,
+        3 => Crossed,
+        1 => Finalizes,
+        2 => Never,
+        /// It waits for the others before, which wait for it after.
+        2 => AfterABarrier,
     }
 }
 
@@ -176,6 +200,13 @@ impl Fragment {
                 let (at, comm) = (b.second(rank), b.comm(rank));
                 b.destroy(at, &comm);
             }
+            Self::Part { rank, used, odd } => {
+                let rank = b.rank(rank);
+                for r in b.ranks() {
+                    let odd = if r == rank { odd } else { OddParting::AsTheOthers };
+                    part(b, (r, rank), used, odd);
+                }
+            }
             Self::CallsOfTwo { rank, call, order } => calls_of_two(b, rank, call, order),
             Self::InvalidArgument { rank, what, group, who } => {
                 let rank = b.rank(rank);
@@ -289,6 +320,43 @@ fn call_on(b: &mut Builder, at: At, call: CallOnComm, child: Option<&Operand>) {
             let comm = b.comm(at.rank);
             b.finalize(at, &comm);
         }
+    }
+}
+
+/// Makes two communicators, uses them, and destroys them.
+fn part(b: &mut Builder, (rank, odd_rank): (u32, u32), used: Used, odd: OddParting) {
+    let at = first(rank);
+    let (x, y) = (b.a(rank), b.b(rank));
+    let mut comms = ["one", "other"].map(|name| b.init(at, name, Resources::Own));
+    for (comm, memory) in comms.iter().zip([x, y]) {
+        match used {
+            Used::Launch => b.launch(at, b.reduction(comm, &memory, 1 << 20)),
+            Used::Registration => {
+                let (comm, flags) = (comm.clone(), WindowFlags::CollSymmetric);
+                b.push(at, Op::Window(WindowOp::Register { comm, memory, flags }));
+            }
+            Used::Transfer if rank == odd_rank || b.next(rank) == odd_rank => {
+                let sends = rank == odd_rank;
+                let direction = if sends { Direction::Send } else { Direction::Recv };
+                // The receiver is the one before.
+                let peer = if sends { (rank + b.ranks().end - 1) % b.ranks().end } else { odd_rank };
+                let stream = b.name("default");
+                let (comm, buffer) = (comm.clone(), memory);
+                let transfer =
+                    Transfer { direction, comm, buffer, count: 1 << 18, dtype: Dtype::F32, peer, stream };
+                b.push(at, Op::Transfer(Arc::new(transfer)));
+            }
+            Used::Transfer | Used::Nothing => {}
+        }
+    }
+    match odd {
+        OddParting::Crossed => comms.reverse(),
+        OddParting::Finalizes => b.finalize(at, &comms[1]),
+        OddParting::AfterABarrier => b.barrier(at),
+        OddParting::AsTheOthers | OddParting::Never => {}
+    }
+    for comm in comms.iter().filter(|_| odd != OddParting::Never) {
+        b.destroy(at, comm);
     }
 }
 

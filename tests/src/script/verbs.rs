@@ -11,7 +11,7 @@ use rankcheck_model::describe::{Describe, Naming};
 use rankcheck_model::{
     BarrierOp, CaptureMode, Collective, CollectiveKind, CommOp, DataOrigin, Declared, Direction, Dtype,
     EventOp, ExchangeOp, FlagAct, FlagOp, GraphOp, GroupOp, IpcOp, ListOp, Made, MapOp, MapOrder, MemoryKind,
-    MemoryOp, MutexOp, Op, Operand, Operation, OverlapOp, PoolOp, Question, Rank, ReduceOp, Release,
+    MemoryOp, MutexOp, Op, Operand, Operation, OverlapOp, Parting, PoolOp, Question, Rank, ReduceOp, Release,
     Resources, SizeClasses, Slot, StoreOp, StreamOp, Test, ThreadOp, ThreadStart, TieBreak, Token, Transfer,
     WindowFlags, WindowOp,
 };
@@ -101,7 +101,7 @@ calls! { comm -> CommOp {
     "CommInit" => CommOp::Init { name, members, children or Resources::Own }
     "CommSplit" => CommOp::Split { comm, name, color }
     "CommFinalize" => CommOp::Finalize { comm }
-    "CommDestroy" => CommOp::Destroy { comm }
+    "CommDestroy" => CommOp::Destroy { comm, parting or Parting::Together }
 } }
 
 calls! { window -> WindowOp {
@@ -447,6 +447,7 @@ read_one_of! {
     MapOrder: Insertion, Hash, Address;
     MemoryKind: Nccl, Cuda, CuMem;
     Release: Now, AfterHook;
+    Parting: Together, Alone;
     Resources: Own, Shared;
     SizeClasses: Exact, Torch;
     Test: Equal, AtLeast;

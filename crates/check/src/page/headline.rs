@@ -14,6 +14,7 @@ pub(super) fn mistake(rule: Rule) -> &'static str {
         Rule::Comm3 => "Ranks set up one communicator by different steps",
         Rule::Comm4 => "Two threads of a rank call one communicator at the same time",
         Rule::Comm5 => "A call on a communicator has an invalid argument",
+        Rule::Comm6 => "Not every rank destroys a communicator, or ranks destroy several in different orders",
         Rule::Win1 => {
             "Not every rank registers memory with the communicator, or ranks do so in different orders"
         }

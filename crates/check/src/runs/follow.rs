@@ -44,7 +44,7 @@ fn step(verb: &Op) -> Option<ProgramStep<'_>> {
     let (does, comm) = match verb {
         Op::Comm(CommOp::Init { members, .. }) => (Does::Init(members.to_vec()), None),
         Op::Comm(CommOp::Split { comm, color, .. }) => (Does::Split(*color), Some(comm)),
-        Op::Comm(CommOp::Destroy { comm }) => (Does::Destroy, Some(comm)),
+        Op::Comm(CommOp::Destroy { comm, .. }) => (Does::Destroy, Some(comm)),
         Op::Window(WindowOp::Register { comm, flags, .. }) => (Does::Register(*flags), Some(comm)),
         Op::Window(WindowOp::Deregister { comm, .. }) => (Does::Deregister, Some(comm)),
         Op::Collective(call) => {

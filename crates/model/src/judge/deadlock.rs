@@ -76,6 +76,8 @@ pub(crate) enum Awaits {
     Record(Token),
     /// For whoever works on a flag.
     Flag(Token),
+    /// For members of a communicator to leave it.
+    Members(CommId),
 }
 
 /// Whom somebody waits for who is blocked.
@@ -383,6 +385,10 @@ impl Machine {
                 (Self::streams_where(state, nodes, rank, |stream| stream.queue().iter().any(records)), None)
             }
             Awaits::Flag(flag) => self.flag_waits_for(state, nodes, rank, flag, me),
+            Awaits::Members(comm) => {
+                let kept_by = self.kept_by(state, rank, comm);
+                (kept_by.flat_map(|member| Self::threads_of(nodes, member)).collect(), None)
+            }
         }
     }
 

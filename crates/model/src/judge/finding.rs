@@ -48,6 +48,7 @@ rules! {
     Comm3 = "COMM-3", "the n-th set-up event of a communicator is of one kind on every rank";
     Comm4 = "COMM-4", "one thread at a time makes calls on a communicator";
     Comm5 = "COMM-5", "the arguments of a call on a communicator are valid";
+    Comm6 = "COMM-6", "every member destroys a communicator that was used, and several in one order";
     Win1 = "WIN-1", "every member enters each registration of a communicator, and several are entered in one order";
     Win2 = "WIN-2", "the buffers of one symmetric collective lie in windows of one number on every rank";
     Win3 = "WIN-3", "the n-th registrations have one size on every rank";

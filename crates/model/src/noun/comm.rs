@@ -29,6 +29,7 @@ use crate::judge::ledger::CallError;
 use crate::machine::{CommInfo, Machine};
 use crate::noun::group::GroupCall;
 use crate::noun::p2p::Links;
+use crate::noun::parting::Parting;
 use crate::noun::rendezvous::Rendezvous;
 use crate::noun::window::{INVALID_ARGUMENT, Window, Windows};
 use crate::order::dependence::{Access, Object, ObjectKind};
@@ -91,6 +92,8 @@ pub enum CommOp {
     Destroy {
         /// The communicator: what an init or a split produced.
         comm: Operand,
+        /// Whether it waits for the other members.
+        parting: Parting,
     },
 }
 
@@ -108,7 +111,13 @@ impl Describe for CommOp {
                 to.call("CommSplit", &[("comm", comm), ("name", name), ("color", color)])
             }
             Self::Finalize { comm } => to.call("CommFinalize", &[("comm", comm)]),
-            Self::Destroy { comm } => to.call("CommDestroy", &[("comm", comm)]),
+            Self::Destroy { comm, parting } => {
+                let mut fields: Vec<(&str, &dyn Describe)> = vec![("comm", comm)];
+                if *parting != Parting::Together {
+                    fields.push(("parting", parting));
+                }
+                to.call("CommDestroy", &fields);
+            }
         }
     }
 }
@@ -132,7 +141,7 @@ impl Verb for CommOp {
             Self::Init { name: comm, .. } => format!("{}.init", name(comm)),
             Self::Split { comm, name: child, .. } => format!("{}.split({})", of(comm), name(child)),
             Self::Finalize { comm } => format!("{}.finalize", of(comm)),
-            Self::Destroy { comm } => format!("{}.destroy", of(comm)),
+            Self::Destroy { comm, .. } => format!("{}.destroy", of(comm)),
         }
     }
 
@@ -160,7 +169,7 @@ impl Verb for CommOp {
                 here.comm_of(comm, Access::Write, each);
                 each(Object::DEVICE, Access::Write);
             }
-            Self::Destroy { comm } => {
+            Self::Destroy { comm, .. } => {
                 each(addresses.0, addresses.1);
                 here.comm_of(comm, Access::Call, each);
                 here.comm_of(comm, Access::Write, each);
@@ -182,8 +191,19 @@ impl Verb for CommOp {
             },
             Self::Split { .. } => address(nondet),
             Self::Finalize { comm } => Poll::once(here.captured(comm).is_none() && here.is_over(comm)),
-            Self::Destroy { comm } => Poll::once(here.captured(comm).is_none()),
+            Self::Destroy { comm, .. } => Poll::once(match here.parts_from(comm) {
+                Some(comm) => here.m.kept_by(here.state, here.rank, comm).next().is_none(),
+                None => here.captured(comm).is_none(),
+            }),
         }
+    }
+
+    fn watches(&self) -> bool {
+        matches!(self, Self::Destroy { .. })
+    }
+
+    fn wakes(&self) -> bool {
+        matches!(self, Self::Finalize { .. } | Self::Destroy { .. })
     }
 
     fn waits_for_device(&self) -> bool {
@@ -195,10 +215,13 @@ impl Verb for CommOp {
 
     fn blocked_on(&self, here: Here<'_>) -> (Rule, Option<About>) {
         match self {
-            Self::Finalize { comm } | Self::Destroy { comm } => match here.captured(comm) {
-                Some(comm) => (Rule::Graph4, Some(About::Comm(comm))),
-                None => (Rule::Coll1, None),
-            },
+            Self::Finalize { comm } | Self::Destroy { comm, .. } => {
+                match (here.parts_from(comm), here.captured(comm)) {
+                    (Some(comm), _) => (Rule::Comm6, Some(About::Comm(comm))),
+                    (None, Some(comm)) => (Rule::Graph4, Some(About::Comm(comm))),
+                    (None, None) => (Rule::Coll1, None),
+                }
+            }
             Self::Init { .. } | Self::Split { .. } => (Rule::Coll1, None),
         }
     }
@@ -206,11 +229,12 @@ impl Verb for CommOp {
     fn waits_for(&self, here: Here<'_>) -> Awaits {
         match self {
             // Any thread of the rank might destroy the graph that captured it.
-            Self::Finalize { comm } | Self::Destroy { comm } if here.captured(comm).is_some() => {
+            Self::Finalize { comm } | Self::Destroy { comm, .. } if here.captured(comm).is_some() => {
                 Awaits::ThreadsOfRank
             }
             Self::Finalize { .. } => Awaits::Streams,
-            Self::Init { .. } | Self::Split { .. } | Self::Destroy { .. } => Awaits::Nobody,
+            Self::Destroy { comm, .. } => here.parts_from(comm).map_or(Awaits::Nobody, Awaits::Members),
+            Self::Init { .. } | Self::Split { .. } => Awaits::Nobody,
         }
     }
 
@@ -219,7 +243,7 @@ impl Verb for CommOp {
             Self::Init { name, members, children } => cx.comm_init(*name, members, *children),
             Self::Split { comm, name, color } => cx.comm_split(comm, *name, *color),
             Self::Finalize { comm } => cx.comm_finalize(comm),
-            Self::Destroy { comm } => cx.comm_destroy(comm),
+            Self::Destroy { comm, parting } => cx.comm_destroy(comm, *parting),
         }
     }
 }
@@ -294,6 +318,8 @@ pub(crate) struct CommState {
     address: CommId,
     connected: bool,
     life: Life,
+    /// The thread that is inside its destruction.
+    parting: Option<u32>,
     /// How many collectives the rank has launched.
     launched: u32,
     links: Links,
@@ -312,6 +338,7 @@ walk!(struct CommState {
     address: hashed fixed,
     connected: hashed fixed,
     life: hashed fixed,
+    parting: hashed fixed,
     launched: hashed fixed,
     // Links name ranks: they are told apart then.
     links: hashed fixed,
@@ -330,6 +357,7 @@ impl CommState {
             address,
             connected: false,
             life: Life::InUse,
+            parting: None,
             launched: 0,
             links: Links::default(),
             windows: Windows::default(),
@@ -360,6 +388,26 @@ impl CommState {
     /// Whether the rank has destroyed it.
     pub(crate) fn is_destroyed(&self) -> bool {
         self.life == Life::Destroyed
+    }
+
+    /// Whether the rank has neither finalized nor destroyed it.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.life == Life::InUse
+    }
+
+    /// Whether no other communicator has a part in its channels.
+    pub(crate) fn has_own_channels(&self, comm: CommId) -> bool {
+        self.family == comm && self.children == Resources::Own
+    }
+
+    /// The thread that is inside its destruction.
+    pub(crate) fn parting(&self) -> Option<u32> {
+        self.parting
+    }
+
+    /// A thread enters its destruction and waits there, or comes out.
+    pub(crate) fn part(&mut self, thread: Option<u32>) {
+        self.parting = thread;
     }
 
     /// Returns how many collectives the rank has launched.
@@ -759,33 +807,6 @@ impl Cx<'_> {
         None
     }
 
-    /// A finding if the group that is open makes the communicator of an operand.
-    fn is_still_made(&mut self, comm: &Operand) -> bool {
-        let (m, rank, op) = (self.m, self.rank, self.op);
-        let Operand::Slot(slot) = comm else { return false };
-        let t = self.this();
-        let Some(maker) = t.group().maker(slot.index).filter(|_| t.start() == slot.start) else {
-            return false;
-        };
-        // A split leaves null until then. Of an init there is a communicator that knows nothing yet: a launch is refused
-        // for its root, and a registration succeeds and registers nothing (measured).
-        let is_null = matches!(maker, GroupCall::Split { .. });
-        let maker = maker.op();
-        let past = self.here().past();
-        m.find(self.state, Rule::Group3, About::Rank(rank), &[op, maker], past, || {
-            format!(
-                "rank {} uses a communicator ({}) in the group that makes it ({}): it is there when the group has ended",
-                rank.0,
-                m.at(&op),
-                m.at(&maker)
-            )
-        });
-        if !is_null {
-            Machine::undefine(self.state, op);
-        }
-        true
-    }
-
     /// An argument that the documentation excludes.
     pub(crate) fn judge_argument(&mut self, comm: CommId, call: &str, why: &str) {
         let (m, rank, op) = (self.m, self.rank, self.op);
@@ -870,9 +891,14 @@ impl Cx<'_> {
         self.done(&[]);
     }
 
-    pub(crate) fn comm_destroy(&mut self, named: &Operand) {
-        let (m, rank) = (self.m, self.rank);
+    pub(crate) fn comm_destroy(&mut self, named: &Operand, parting: Parting) {
+        let (m, rank, thread) = (self.m, self.rank, self.thread);
         self.ends_comm(named);
+        if let Some(comm) = self.here().parts_from(named) {
+            self.state.rank_mut(rank).comm_mut(comm).part(None);
+            self.done(&[]);
+            return;
+        }
         if let Some((comm, _)) = self.not_destroyed(named) {
             for memory in m.covered(self.state, rank, named, None) {
                 self.access(Object::memory(memory), Access::Read);
@@ -883,17 +909,14 @@ impl Cx<'_> {
             comm_state.life = Life::Destroyed;
             let address = comm_state.address;
             Comms::of_mut(self.me_mut()).free_addresses.push(address);
+            // In a group the end of the group waits; with what for is not modelled.
+            let waits = parting == Parting::Together && !self.this().group().is_open();
+            if waits && m.kept_by(self.state, rank, comm).next().is_some() {
+                self.state.rank_mut(rank).comm_mut(comm).part(Some(thread));
+                return;
+            }
         }
         self.done(&[]);
-    }
-
-    /// An open group keeps what ends a communicator, to be judged with its other calls.
-    fn ends_in_group(&mut self, comm: CommId) {
-        let op = self.op;
-        let group = self.this_mut().group_mut();
-        if group.is_open() {
-            group.add(GroupCall::Ends { comm, op });
-        }
     }
 
     /// A call returned an error.

@@ -34,6 +34,7 @@ use crate::op::WindowFlags;
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{Nondet, NondetValues, Poll};
 use crate::platform::KernelPath;
+use crate::program::Operand;
 use crate::rank::Rank;
 use crate::state::{State, Table};
 use crate::walk::walk;
@@ -556,6 +557,42 @@ impl Cx<'_> {
                     m.at(&other)
                 )
             });
+        }
+    }
+
+    /// A finding if the group that is open makes the communicator of an operand.
+    pub(super) fn is_still_made(&mut self, comm: &Operand) -> bool {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let Operand::Slot(slot) = comm else { return false };
+        let t = self.this();
+        let Some(maker) = t.group().maker(slot.index).filter(|_| t.start() == slot.start) else {
+            return false;
+        };
+        // A split leaves null until then. Of an init there is a communicator that knows nothing yet: a launch is refused
+        // for its root, and a registration succeeds and registers nothing (measured).
+        let is_null = matches!(maker, GroupCall::Split { .. });
+        let maker = maker.op();
+        let past = self.here().past();
+        m.find(self.state, Rule::Group3, About::Rank(rank), &[op, maker], past, || {
+            format!(
+                "rank {} uses a communicator ({}) in the group that makes it ({}): it is there when the group has ended",
+                rank.0,
+                m.at(&op),
+                m.at(&maker)
+            )
+        });
+        if !is_null {
+            Machine::undefine(self.state, op);
+        }
+        true
+    }
+
+    /// An open group keeps what ends a communicator, to be judged with its other calls.
+    pub(super) fn ends_in_group(&mut self, comm: CommId) {
+        let op = self.op;
+        let group = self.this_mut().group_mut();
+        if group.is_open() {
+            group.add(GroupCall::Ends { comm, op });
         }
     }
 

@@ -165,7 +165,8 @@ impl Machine {
         let before = state.steps;
         let mut work = Worklist::new(&self.config);
         for rank in (0..self.config.ranks).map(Rank) {
-            let woken = woken(rank);
+            // Who waits in a destruction waits for other ranks to change.
+            let woken = woken(rank) || state.rank(rank).is_parting();
             if woken {
                 work.push_rank(state, rank);
             } else {
@@ -235,7 +236,8 @@ impl Machine {
             let shared = self.here(state, rank, thread).wakes();
             self.cx(state, rank, thread).run_thread(plan);
             progressed = true;
-            if shared {
+            // Who ends leaves its communicators.
+            if shared || !state.rank(rank).thread(thread).running() {
                 work.wake_watchers();
             }
             entered.extend(state.rank(rank).thread(thread).waits().cloned());

@@ -292,6 +292,10 @@ impl Closing<'_> {
                 self.add_rank(here.rank);
                 Ok(())
             }
+            Awaits::Members(comm) => {
+                self.m.kept_by(here.state, here.rank, comm).for_each(|member| self.add_rank(member));
+                Ok(())
+            }
             Awaits::Nobody | Awaits::Holder(None) => Err(UnknownClashes),
         }
     }

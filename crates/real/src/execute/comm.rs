@@ -39,7 +39,7 @@ impl Execute for CommOp {
                 thread.comm_split(text, comm, *name, *color).map(|child| vec![child])
             }
             Self::Finalize { comm } => thread.comm_finalize(text, comm).map(|()| Vec::new()),
-            Self::Destroy { comm } => thread.comm_destroy(text, comm).map(|()| Vec::new()),
+            Self::Destroy { comm, parting: _ } => thread.comm_destroy(text, comm).map(|()| Vec::new()),
         }
     }
 }

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use rankcheck_model::{
-    Collective, CollectiveKind, CommOp, Counting, Declared, Direction, MemoryKind, Op, Operand, Rank,
-    Resources, Transfer, WindowFlags, WindowOp,
+    Collective, CollectiveKind, CommOp, Counting, Declared, Direction, MemoryKind, Op, Operand, Parting,
+    Rank, Resources, Transfer, WindowFlags, WindowOp,
 };
 use rankcheck_recording::{Argument, Shape, ShapeId};
 
@@ -198,7 +198,9 @@ impl Lowering<'_> {
             return Vec::new();
         }
         match self.comm(number(call, "comm")) {
-            Some(comm) => one(Op::Comm(CommOp::Destroy { comm: self.operand(comm) }), origin),
+            Some(comm) => {
+                one(Op::Comm(CommOp::Destroy { comm: self.operand(comm), parting: Parting::Alone }), origin)
+            }
             None => self.unjudged(Unjudged::Unseen, &call.name),
         }
     }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use rankcheck_model::{CommOp, Op, Operand, Rank, Resources};
+use rankcheck_model::{CommOp, Op, Operand, Parting, Rank, Resources};
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -102,7 +102,7 @@ impl Comm {
     /// `ncclCommDestroy`: ends this rank's use of the communicator.
     #[track_caller]
     pub fn destroy(&self, r: &Builder) -> Flow {
-        r.add(Op::Comm(CommOp::Destroy { comm: self.0.clone() }))
+        r.add(Op::Comm(CommOp::Destroy { comm: self.0.clone(), parting: Parting::Together }))
     }
 
     /// Its address, an opaque value.

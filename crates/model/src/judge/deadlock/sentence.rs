@@ -337,7 +337,7 @@ impl Machine {
             (Rule::P2p3, _) => format!("in the first use of {object}"),
             (Rule::P2p2, Who::Thread(..)) => format!("in the first use of {object}"),
             (Rule::P2p2 | Rule::P2p6, Who::Stream(..)) => format!("on the GPU in a transfer of {object}"),
-            (Rule::Graph4, _) => format!("in the destruction of {object}"),
+            (Rule::Graph4 | Rule::Comm6, _) => format!("in the destruction of {object}"),
             (_, Who::Stream(..)) => format!("on the GPU in a collective of {object}"),
             (_, Who::Thread(..)) => {
                 format!("in its first collective on {object} (regular kernel: connections are set up here)")

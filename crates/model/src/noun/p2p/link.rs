@@ -54,6 +54,12 @@ impl Links {
         self.met = None;
     }
 
+    /// Whether some first use of a link from or to another rank is over.
+    pub(crate) fn reaches(&self, other: Rank) -> bool {
+        let Some(met) = &self.met else { return true };
+        met.iter().any(|(link, _)| link.from == other || link.to == other)
+    }
+
     /// Bytes sent on a link so far.
     pub(super) fn sent_bytes(&self, link: Link) -> u64 {
         self.sent_bytes.get(&link).copied().unwrap_or(0)

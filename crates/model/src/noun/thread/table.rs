@@ -183,9 +183,14 @@ impl RankState {
         self.threads().iter().any(|thread| matches!(thread.status, Status::Exited(_) | Status::Killed))
     }
 
+    /// Whether none of its threads goes on.
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.threads().iter().any(ThreadState::running)
+    }
+
     /// Whether the process has ended with an error, and none of its threads goes on.
     pub(crate) fn has_ended_dead(&self) -> bool {
-        self.is_dead() && !self.threads().iter().any(ThreadState::running)
+        self.is_dead() && self.has_ended()
     }
 
     /// Returns a host thread by its number.
