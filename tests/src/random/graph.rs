@@ -35,7 +35,7 @@ drawn! {
         /// A wait for an event that was recorded before the capture.
         2 => WaitForEarlier,
         4 => BlockOfPool { blocks: GraphBlocks, then: AfterCapture },
-        1 => ThenFreed,
+        2 => ThenFreed,
         1 => ThenDestroyed,
     }
 }

@@ -9,8 +9,8 @@ use super::draw::{Who, drawn};
 drawn! {
     /// A piece of protocol with a group.
     pub(super) enum Fragment {
-        1 => EndWithoutStart { rank: Who },
-        1 => StartWithoutEnd { rank: Who },
+        2 => EndWithoutStart { rank: Who },
+        2 => StartWithoutEnd { rank: Who },
         /// A registration and a launch in a group, on all ranks.
         2 => Calls { rank: Who, comm: CommOfOne },
         /// The same in one thread of a rank, while another registers.

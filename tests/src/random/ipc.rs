@@ -14,7 +14,7 @@ drawn! {
     pub(super) enum Fragment {
         4 => Touch { rank: Who, by: By, how: TouchOfPeer, on: On },
         /// A handle that goes through the store.
-        13 => Handle { rank: Who, lent: Lent, closes: Closes, on: On, owner: LenderThen },
+        17 => Handle { rank: Who, lent: Lent, closes: Closes, on: On, owner: LenderThen },
         /// A free, after the peers have closed or not.
         4 => Free { rank: Who, by: By, peers: PeersBefore, meet: Meet, then: AfterFreeOfMapped },
         /// A peer closes, with or without waiting for its own work, and perhaps reads on.
@@ -61,7 +61,7 @@ drawn! {
     pub(super) enum LenderThen {
         1 => WaitsAndKeeps,
         2 => WaitsAndFrees,
-        1 => FreesAtOnce,
+        2 => FreesAtOnce,
     }
 }
 

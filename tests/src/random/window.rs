@@ -13,12 +13,12 @@ drawn! {
         7 => Deregister { rank: Who, times: Times, used: WindowUse },
         4 => RegisterStrange { rank: Who, memory: StrangeMemory, who: Registrants },
         /// All register, and reduce what lies elsewhere in the window or beyond it.
-        8 => Offsets { rank: Who, used: UsedPart },
+        11 => Offsets { rank: Who, used: UsedPart },
         /// Memory is replaced under a window, on the first rank or on all.
         4 => Replace { who: Replacers },
         /// Two windows on each of two communicators, and two reductions that are unordered.
         4 => TwoComms { rank: Who, order: LaunchOrder, second: On },
-        4 => Unequal { rank: Who, by: Inequality },
+        7 => Unequal { rank: Who, by: Inequality },
         /// Threads of a rank that has two take turns in registering.
         4 => RegisterInTurns { rank: Who },
         /// A registration that may fail, and a free in another thread.
@@ -100,7 +100,7 @@ drawn! {
     /// What one registration has that the others have not.
     pub(super) enum Inequality {
         1 => Length,
-        1 => Flags,
+        2 => Flags,
     }
 }
 
