@@ -537,7 +537,7 @@ fn a_file_of_a_recording_is_told_from_its_folder_and_an_empty_one_is_named() {
     wants(&run(&saved.folder, &["check", "."]), 0, &["HOLDS"]);
     fs::remove_file(saved.folder.join(&name)).expect("it can be removed");
     fs::write(saved.folder.join("rank-1.rankrec"), []).expect("it can be written");
-    wants(&run(&saved.folder, &["check", "."]), 3, &["UNKNOWN", "rank-1.rankrec is empty or damaged"]);
+    wants(&run(&saved.folder, &["check", "."]), 3, &["UNKNOWN", "rank-1.rankrec is empty or cut off"]);
 }
 
 #[test]

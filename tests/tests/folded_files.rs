@@ -74,6 +74,30 @@ fn what_cannot_be_folded_stays_and_is_named() {
     assert!(said.contains("cannot use") && !missing.exists(), "{said}");
 }
 
+/// Of a folded file without its end nothing is known but whose it is; the others are judged, and nothing is taken to hold.
+#[test]
+fn a_folded_file_that_is_cut_off_is_as_good_as_none() {
+    let at = folder("folded-cut-off");
+    let name = at.to_str().expect("a short name");
+    let run = enter().join(RUN);
+    assert_eq!(ran(enter(), &["fold", run.to_str().expect("a short name"), "--out", name]).0, Some(0));
+    let (path, bytes) = contents(&at).swap_remove(1);
+    let whole = fs::read(at.join(&path)).expect("it is there");
+    for length in [4, 12, 100, 4096, 4100, bytes.len() / 2, bytes.len() - 1] {
+        fs::write(at.join(&path), &whole[..length]).expect("it can be written");
+        let (code, said) = ran(enter(), &["check", name]);
+        assert_eq!(code, Some(3), "{length} bytes: {said}");
+        assert!(said.contains("UNKNOWN"), "{length} bytes: {said}");
+        for command in ["fold", "unfold"] {
+            let to = at.join("elsewhere");
+            let (code, said) = ran(enter(), &[command, name, "--out", to.to_str().expect("a short name")]);
+            assert_eq!(code, Some(2), "{length} bytes: {said}");
+            assert!(said.contains("3 files"), "{length} bytes: {said}");
+            fs::remove_dir_all(to).expect("it is there");
+        }
+    }
+}
+
 #[test]
 fn python_reads_the_same_of_both() {
     if Command::new("python3").arg("--version").output().is_err() {

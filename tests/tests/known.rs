@@ -431,6 +431,8 @@ fn options_that_recorded_runs_have_no_use_for_are_refused() {
         &["--max-choices", "5"],
         &["--max-steps", "5"],
         &["--max-seconds", "5"],
+        &["--max-memory", "1G"],
+        &["--repairs", "always"],
         &["--jobs", "1"],
     ];
     for option in options {

@@ -67,7 +67,8 @@ pub struct FoldedFile {
 ///
 /// # Errors
 ///
-/// If it cannot be read, is damaged, or was not packed, or if the other cannot be written; a file at `to` is then unchanged.
+/// If it cannot be read, is damaged or cut off, or was not packed, or if the other cannot be written; a file at `to` is then
+/// unchanged.
 pub fn fold(from: &Path, to: &Path) -> Result<FoldedFile, ReadError> {
     rewritten(from, to, VERSION, folded)
 }
@@ -76,7 +77,7 @@ pub fn fold(from: &Path, to: &Path) -> Result<FoldedFile, ReadError> {
 ///
 /// # Errors
 ///
-/// If it cannot be read or is damaged, or if the other cannot be written; a file at `to` is then unchanged.
+/// If it cannot be read, is damaged or cut off, or if the other cannot be written; a file at `to` is then unchanged.
 pub fn unfold(from: &Path, to: &Path) -> Result<FoldedFile, ReadError> {
     rewritten(from, to, FOLDED_VERSION, unfolded)
 }
@@ -90,9 +91,13 @@ fn rewritten(
 ) -> Result<FoldedFile, ReadError> {
     let mut bytes = fs::read(from).map_err(|source| ReadError::Io { path: from.to_owned(), source })?;
     let before = bytes.len() as u64;
-    let other = header(from, &bytes)?.1 == version;
+    let found = header(from, &bytes)?.1;
+    let other = found == version;
     if other {
         bytes = of(from, &bytes)?;
+    } else if found == FOLDED_VERSION {
+        // It stays as it is, if it is whole.
+        unfolded(from, &bytes)?;
     }
     if other || from != to {
         whole_file::write(to, |file| file.write_all(&bytes))?;
@@ -107,7 +112,7 @@ fn folded(path: &Path, bytes: &[u8]) -> Result<Vec<u8>, ReadError> {
         at: at as u64,
         what: what.to_owned(),
     };
-    let body = bytes.get(HEADER_BYTES..).ok_or_else(|| damaged(bytes.len(), "its header is cut off"))?;
+    let body = bytes.get(HEADER_BYTES..).ok_or_else(|| ReadError::CutOff { path: path.to_owned() })?;
     let mut columns = Columns::default();
     let mut threads = WrittenThreads::default();
     let (mut at, mut before) = (0, 0);
@@ -178,9 +183,10 @@ pub(crate) fn unfolded(path: &Path, bytes: &[u8]) -> Result<Vec<u8>, ReadError> 
         at: HEADER_BYTES as u64,
         what: what.to_owned(),
     };
-    let io = |source: io::Error| damaged(&format!("a column of the folded file: {source}"));
+    let io = |source: io::Error| damaged(&format!("what was folded cannot be unpacked: {source}"));
     let mut at = HEADER_BYTES + BODY_HEADER_BYTES;
-    let head = bytes.get(HEADER_BYTES..at).ok_or_else(|| damaged("the folded file is cut off"))?;
+    let cut_off = || ReadError::CutOff { path: path.to_owned() };
+    let head = bytes.get(HEADER_BYTES..at).ok_or_else(cut_off)?;
     let length = u64::from_le_bytes(*head.first_chunk().expect("it is longer"));
     let checksum = u32::from_le_bytes(*head.last_chunk().expect("it is longer"));
     if length > RATIO_MAX * bytes.len() as u64 {
@@ -188,16 +194,14 @@ pub(crate) fn unfolded(path: &Path, bytes: &[u8]) -> Result<Vec<u8>, ReadError> 
     }
     let mut columns: [Vec<u8>; COLUMNS] = Default::default();
     for column in &mut columns {
-        let header =
-            bytes.get(at..at + COLUMN_HEADER_BYTES).ok_or_else(|| damaged("the folded file is cut off"))?;
+        let header = bytes.get(at..at + COLUMN_HEADER_BYTES).ok_or_else(cut_off)?;
         let before = u64::from_le_bytes(*header[..8].first_chunk().expect("eight bytes"));
         let after = u64::from_le_bytes(*header[8..16].first_chunk().expect("eight bytes"));
         at += COLUMN_HEADER_BYTES;
         let end = usize::try_from(after).ok().and_then(|after| at.checked_add(after));
-        let compressed =
-            end.and_then(|end| bytes.get(at..end)).ok_or_else(|| damaged("the folded file is cut off"))?;
+        let compressed = end.and_then(|end| bytes.get(at..end)).ok_or_else(cut_off)?;
         if crc32fast::hash(compressed) != u32::from_le_bytes(*header.last_chunk().expect("it is longer")) {
-            return Err(damaged("the checksum of a column does not fit it"));
+            return Err(damaged("a checksum of what was folded does not fit it"));
         }
         // It is no longer than what it says, and no longer than what was folded.
         ZlibDecoder::new(compressed).take(before.min(length)).read_to_end(column).map_err(io)?;

@@ -50,6 +50,14 @@ pub enum ReadError {
         /// The version that the file has.
         found: u32,
     },
+    /// Its end is missing, and with it what the rest is read by: its header, or what a folded file was folded from.
+    #[error(
+        "{path} is cut off, so nothing of it can be read: copy it again from where it was written, or record again"
+    )]
+    CutOff {
+        /// Path of the recording.
+        path: PathBuf,
+    },
     /// What is there cannot have been written by the recorder.
     #[error("{path} is damaged at byte {at}: {what}")]
     Damaged {
@@ -174,7 +182,7 @@ impl ProcessFile {
     /// # Errors
     ///
     /// If it cannot be read, is no recording, has another version, or is damaged. A file that ends early is
-    /// no error: [`ProcessFile::cuts`] says where.
+    /// no error: [`ProcessFile::cuts`] says where, and of one that was folded nothing but the header is known then.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
         let io = |source| ReadError::Io { path: path.to_owned(), source };
         let file = File::open(path).map_err(io)?;
@@ -182,7 +190,11 @@ impl ProcessFile {
         let (header, version) = read_header(path)?;
         let (file, length) = match version {
             FOLDED_VERSION => {
-                let bytes = crate::folded::unfolded(path, &fs::read(path).map_err(io)?)?;
+                let bytes = match crate::folded::unfolded(path, &fs::read(path).map_err(io)?) {
+                    // Only the header: it says how long the file was, so the end shows as cut off.
+                    Err(ReadError::CutOff { .. }) => vec![0; HEADER_BYTES],
+                    bytes => bytes?,
+                };
                 let length = bytes.len() as u64;
                 (FileBytes::Unfolded(bytes), length)
             }
@@ -517,8 +529,11 @@ pub fn read_header(path: &Path) -> Result<(Header, u32), ReadError> {
 
 /// As [`read_header`], from the first bytes of the file at this path.
 pub(crate) fn header(path: &Path, bytes: &[u8]) -> Result<(Header, u32), ReadError> {
-    if bytes.len() < 16 || bytes[..8] != MAGIC {
+    if bytes.get(..8) != Some(&MAGIC) {
         return Err(ReadError::NotARecording { path: path.to_owned() });
+    }
+    if bytes.len() < 16 {
+        return Err(ReadError::CutOff { path: path.to_owned() });
     }
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let version = word(8);
@@ -526,8 +541,9 @@ pub(crate) fn header(path: &Path, bytes: &[u8]) -> Result<(Header, u32), ReadErr
         return Err(ReadError::Version { path: path.to_owned(), found: version });
     }
     let damaged = |what: String| ReadError::Damaged { path: path.to_owned(), at: 16, what };
-    let json = usize::try_from(word(12)).ok().and_then(|length| bytes.get(16..16 + length));
-    let json = json.ok_or_else(|| damaged("its header is cut off".to_owned()))?;
+    let length = usize::try_from(word(12)).ok().filter(|length| *length <= HEADER_BYTES - 16);
+    let length = length.ok_or_else(|| damaged("the length of its header".to_owned()))?;
+    let json = bytes.get(16..16 + length).ok_or_else(|| ReadError::CutOff { path: path.to_owned() })?;
     let header = serde_json::from_slice(json).map_err(|error| damaged(format!("its header: {error}")))?;
     Ok((header, version))
 }

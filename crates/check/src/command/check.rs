@@ -463,6 +463,8 @@ impl CheckArguments {
             (self.max_steps.is_some(), "--max-steps"),
             (self.merge_from.is_some(), "--merge-from"),
             (self.max_seconds.is_some(), "--max-seconds"),
+            (self.max_memory.is_some(), "--max-memory"),
+            (self.repairs != LookForRepairs::Unexpected, "--repairs"),
             (self.checkpoint.is_some(), "--checkpoint"),
             (self.jobs.is_some(), "--jobs"),
             (self.trace_out.is_some(), "--trace-out"),

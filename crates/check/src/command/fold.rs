@@ -80,7 +80,8 @@ impl FoldArguments {
             }
         }
         let FoldedFile { before, after } = all;
-        output::line(format_args!("{done} {made} files: {before} bytes became {after} in {}", out.display()));
+        let count = if made == 1 { "1 file".to_owned() } else { format!("{made} files") };
+        output::line(format_args!("{done} {count}: {before} bytes became {after} in {}", out.display()));
         if made == files.len() { 0 } else { 2 }
     }
 }

@@ -691,7 +691,8 @@ impl Judged {
         why.extend(self.left_out.iter().filter(|left_out| left_out.matters()).map(ToString::to_string));
         why.extend(
             world::empty_files(&self.recording.folder).iter().map(|path| {
-                format!("{} is empty or damaged: of its process nothing is known", path.display())
+                let path = path.display();
+                format!("{path} is empty or cut off before it says what process it is of, so nothing is known of that process")
             }),
         );
         let world = &self.recording.world;

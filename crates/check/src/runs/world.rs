@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rankcheck_model::Rank;
-use rankcheck_recording::{Argument, Header, Shape};
+use rankcheck_recording::read::read_header;
+use rankcheck_recording::{Argument, Header, ReadError, Shape};
 use rustc_hash::FxHashMap;
 
 use super::RunError;
@@ -64,13 +65,14 @@ fn is_named_recording(path: &Path) -> bool {
     path.is_file() && path.extension().is_some_and(|extension| extension == "rankrec")
 }
 
-/// Whether a file begins as recordings do. A file that cannot be read does not.
+/// Whether a file begins as recordings do, and says of which process it is. A file that cannot be read does not.
 fn begins_as_recording(path: &Path) -> bool {
     use std::io::Read as _;
     let mut bytes = [0; rankcheck_recording::layout::MAGIC.len()];
     let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
     // `rankrec` alone: a file of another version is one too, and the reader says so.
-    read.is_ok() && bytes[..7] == rankcheck_recording::layout::MAGIC[..7]
+    let begins = read.is_ok() && bytes[..7] == rankcheck_recording::layout::MAGIC[..7];
+    begins && !matches!(read_header(path), Err(ReadError::CutOff { .. }))
 }
 
 /// More ranks than any run has: a damaged number must not ask for memory.

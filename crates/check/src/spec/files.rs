@@ -42,7 +42,7 @@ fn nothing_in(folder: &Path) -> SpecError {
         files.filter(|path| path.extension().is_some_and(|extension| extension == "rankrec")).count()
     };
     let help = if recordings(folder) > 0 {
-        "its *.rankrec files are empty or damaged: record the program again".to_owned()
+        "its *.rankrec files are empty or cut off: record the program again".to_owned()
     } else {
         let mut below: Vec<String> = entries()
             .filter(|path| path.is_dir() && recordings(path) > 0)
