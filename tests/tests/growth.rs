@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rankcheck::search::explore::explore;
 use rankcheck::search::{Bounds, Detail, Options, RunDecisions, Verdict, search, verdict};
 use rankcheck::spec::{CheckKind, Expect, load};
-use rankcheck_model::{Config, Forgotten, Source};
+use rankcheck_model::{Config, Forgotten, Machine, Platform, Source};
 use rankcheck_tests::repository::{differs_from_golden, enter};
 
 #[test]
@@ -53,6 +53,25 @@ fn what_makes_a_search_large_is_told() {
     let text: String = told.collect();
     let differs = differs_from_golden(&enter().join("tests/growth/large.txt"), &text);
     assert!(differs.is_none(), "{}", differs.unwrap_or_default());
+}
+
+/// How far a rank knows each other rank is worked out for what is told, and not on the way: in a large job that would be
+/// most of the work.
+#[test]
+fn what_ranks_know_of_all_others_is_not_worked_out_on_the_way() {
+    let spec = load(&enter().join("tests/growth/knowledge.star")).expect("the program is good");
+    for check in &spec.checks {
+        let source =
+            check.source(check.ranks[0], &check.combinations()[0], &check.assume).expect("it is a program");
+        let config = verdict::config(check, check.ranks[0], Platform::default(), &check.assume);
+        let machine = Machine::new(Arc::new(source), Config { actors_per_rank: 4, ..config });
+        let mut state = machine.init();
+        machine.advance(&mut state);
+        assert!(machine.interruption().is_none() && machine.choices(&state).is_empty(), "{}", check.name);
+        machine.finish(&mut state);
+        assert!(state.findings().is_empty(), "{}", check.name);
+        assert_eq!(state.worked_out(), 0, "{}", check.name);
+    }
 }
 
 /// Forgetting of a history what still matters must be noticed.

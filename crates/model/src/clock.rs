@@ -32,6 +32,17 @@ pub struct Clock {
     actor: Actor,
 }
 
+/// What came before an operation. How much that is has to be worked out in a large job, so it is counted only where it is told.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CausalPast(Option<Clock>);
+
+impl CausalPast {
+    /// How many operations came before.
+    pub(crate) fn operations(&self) -> u64 {
+        self.0.as_ref().map_or(0, Clock::operations)
+    }
+}
+
 /// What was learned from others.
 #[derive(Debug)]
 enum FarKnowledge {
@@ -206,9 +217,18 @@ impl Clock {
         }
     }
 
-    /// Number of operations in the causal past. In a large job it has to be worked out: only for what is told.
-    #[must_use]
-    pub fn past(&self) -> u64 {
+    /// Whether somebody asked for all that is known, in a large job, so that it was worked out.
+    pub(crate) fn is_worked_out(&self) -> bool {
+        matches!(&self.base, FarKnowledge::Recorded { node, .. } if node.is_worked_out())
+    }
+
+    /// What came before, for whoever may have to tell it.
+    pub(crate) fn past(&self) -> CausalPast {
+        CausalPast(Some(self.clone()))
+    }
+
+    /// Number of operations in the causal past.
+    fn operations(&self) -> u64 {
         let sum = |row: &Row| row.iter().map(|&count| u64::from(count)).sum::<u64>();
         let counts = self.base.counts();
         counts.sum() - sum(counts.row(self.first())) + sum(&self.row())
@@ -620,7 +640,7 @@ mod tests {
                     }
                     assert!(!clock.after(actor(who), plain[who] + 1), "{ranks} {per_rank}");
                     assert!((0..width).all(|at| clock.knows(actor(at)) == plain[at]), "{ranks} {per_rank}");
-                    assert_eq!(clock.past(), plain.iter().map(|&count| u64::from(count)).sum::<u64>());
+                    assert_eq!(clock.operations(), plain.iter().map(|&count| u64::from(count)).sum::<u64>());
                     assert_eq!(clock.hashed(), counts::hash(0, plain));
                 }
             }

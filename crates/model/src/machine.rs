@@ -27,7 +27,7 @@ pub use crate::order::dependence::{Object, ObjectId, ObjectKind};
 pub use crate::order::poll::{FaultOf, Faults, Nondet, Placing};
 pub use crate::state::{Path, RankState, State};
 
-use crate::clock::{Actor, Clock};
+use crate::clock::{Actor, CausalPast, Clock};
 use crate::edit::Edits;
 use crate::history::Notes;
 use crate::id::{ContentIds, ThreadStart, Token, fingerprint};
@@ -520,7 +520,7 @@ impl Machine {
         rule: Rule,
         about: About,
         ops: &[OpRef],
-        past: u64,
+        past: CausalPast,
         sentence: impl FnOnce() -> String,
     ) {
         let key = FindingKey::new(rule, about, ops);
@@ -535,7 +535,7 @@ impl Machine {
             Explain::Sentences | Explain::Yes | Explain::Memory => sentence(),
             Explain::No => String::new(),
         };
-        let finding = Finding { rule, about, ops: ops.to_vec(), past, sentence };
+        let finding = Finding { rule, about, ops: ops.to_vec(), past: past.operations(), sentence };
         Arc::make_mut(&mut state.findings).insert(key, Arc::new(finding));
     }
 
@@ -571,7 +571,7 @@ impl<'a> Here<'a> {
         OpRef { rank, thread: Thread(thread), index: t.index(), loc: t.loc() }
     }
 
-    pub(crate) fn past(self) -> u64 {
+    pub(crate) fn past(self) -> CausalPast {
         self.this().clock().past()
     }
 }

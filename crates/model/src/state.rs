@@ -229,6 +229,18 @@ impl State {
         self.ranks.iter_mut().for_each(StatePart::share);
     }
 
+    /// Host threads and streams for which it was worked out how far they know every other one. In a large job that takes as long as the
+    /// job is wide, so a run that goes well leaves none.
+    #[must_use]
+    pub fn worked_out(&self) -> usize {
+        let of_rank = |rank: &RankState| {
+            let threads = rank.threads().iter().map(|thread| thread.clock());
+            let streams = rank.streams().iter().map(|(_, stream)| stream.clock());
+            threads.chain(streams).filter(|clock| clock.is_worked_out()).count()
+        };
+        self.ranks().map(of_rank).sum()
+    }
+
     /// What everybody knows who may still do something, and the threads of each rank alone.
     fn known(&self, machine: &Machine) -> (KnownToAll, Vec<KnownToAll>) {
         let actors = self.ranks.len() * machine.config.actors_per_rank as usize;

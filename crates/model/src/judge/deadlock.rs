@@ -10,6 +10,7 @@
 
 mod sentence;
 
+use crate::clock::CausalPast;
 use crate::cx::Here;
 use crate::host::value::CommId;
 use crate::id::Token;
@@ -47,13 +48,15 @@ struct WaitNode {
 }
 
 impl WaitNode {
-    /// Number of operations before the one that waits. Seldom asked for, and in a large job worked out then.
-    fn past(&self, state: &State) -> u64 {
+    /// What came before the operation that waits.
+    fn past(&self, state: &State) -> CausalPast {
         match self.who {
             Who::Thread(rank, thread) => state.rank(rank).thread(thread).clock().past(),
-            Who::Stream(rank, stream) => {
-                state.rank(rank).stream(stream).head().map_or(0, |head| head.issue.past())
-            }
+            Who::Stream(rank, stream) => state
+                .rank(rank)
+                .stream(stream)
+                .head()
+                .map_or_else(CausalPast::default, |head| head.issue.past()),
         }
     }
 }
@@ -172,7 +175,7 @@ impl Machine {
                     let node = &nodes[**n];
                     let about = node.about.map(|about| self.order_of(about));
                     let whole = self.config.remembered.is_none() && !self.source.hides_order();
-                    let past = whole.then(|| node.past(state));
+                    let past = whole.then(|| node.past(state).operations());
                     (about.is_none(), node.rule, past, about, node.op)
                 })
                 .expect("a component has nodes");

@@ -16,7 +16,7 @@ use crate::noun::pool::Plan;
 use crate::op::{HandleKind, Show, Verb};
 use std::sync::Arc;
 
-use crate::clock::{Actor, Clock};
+use crate::clock::{Actor, CausalPast, Clock};
 use crate::host::value::{Buffer, MappingId, MemoryId, Value};
 use crate::identity::{Identify, StateIdentity};
 use crate::judge::finding::{About, OpRef, Rule};
@@ -191,7 +191,14 @@ impl RankState {
 }
 
 impl Machine {
-    fn find_opened_late(&self, state: &mut State, of: Rank, memory: MemoryId, open: &OpRef, past: u64) {
+    fn find_opened_late(
+        &self,
+        state: &mut State,
+        of: Rank,
+        memory: MemoryId,
+        open: &OpRef,
+        past: CausalPast,
+    ) {
         self.find(state, Rule::Ipc2, About::Memory(of, memory), &[*open], past, || {
             format!(
                 "rank {} opens the handle of {} of rank {} ({}), and nothing keeps rank {} from freeing it before",
@@ -248,7 +255,7 @@ impl Machine {
         state: &mut State,
         (of, memory): (Rank, MemoryId),
         [free, opened]: [OpRef; 2],
-        past: u64,
+        past: CausalPast,
     ) {
         self.find(state, Rule::Ipc3, About::Memory(of, memory), &[free, opened], past, || {
             format!(

@@ -8,7 +8,7 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
-use crate::clock::{Actor, Clock};
+use crate::clock::{Actor, CausalPast, Clock};
 use crate::host::value::CommId;
 use crate::identity::{Identify, StateIdentity};
 use crate::judge::finding::OpRef;
@@ -303,7 +303,7 @@ impl Machine {
     /// order everywhere, unless kernels co-reside.
     pub(crate) fn ran(&self, state: &mut State, comm: CommId, members: Arc<[Ran]>) {
         let clashes = self.launch_clashes(state, comm, &members);
-        let past = if clashes.is_empty() { 0 } else { members[0].called.past() };
+        let past = if clashes.is_empty() { CausalPast::default() } else { members[0].called.past() };
         let mut executed = std::mem::take(&mut Executions::of_mut(state.shared_mut()).launches);
         executed.push(Executed { comm, members });
         // A declaration may name any launch.
@@ -324,7 +324,7 @@ impl Machine {
         for Clash { other, about, late, early, first, second } in clashes {
             let launches = if early.launched_before(&late) { "launches" } else { "may launch" };
             let other_way = if first.launched_before(&second) { "" } else { "may launch them " };
-            self.find(state, Rule::Coll4, about, &[late.op, first.op], past, || {
+            self.find(state, Rule::Coll4, about, &[late.op, first.op], past.clone(), || {
                 format!(
                     "rank {} {launches} {} before {} ({}), rank {} {other_way}the other way round ({}), \
                      and nothing orders them",
