@@ -5,7 +5,8 @@
 //! ranks of 1,000,000 calls need 4 GB.
 //!
 //! With `RANKCHECK_BENCH_DRAWN=64` calls never repeat, of so many sizes of messages, and with `RANKCHECK_BENCH_FOLDED=1` the files are folded
-//! before they are read, as `rankcheck record` leaves them.
+//! before they are read, as `rankcheck record` leaves them. With `RANKCHECK_BENCH_APART=1` no rank is taken to do what another
+//! does, as if all ranks differed.
 //!
 //! With `RANKCHECK_BENCH_RECORDED=1` only the recorded training of `tests/recordings/training` is measured, each twenty times.
 //!
@@ -107,7 +108,11 @@ fn check(directory: &Path, calls: u64, ranks: u32) {
     let files = files(directory).expect("they are there");
     let ((mut world, mut sequences), reading) =
         timed(|| read_all(&files, ReadUntil::End).expect("they are whole"));
-    let (folded, folding) = timed(|| fold(&mut world, &mut sequences, Folding::default()));
+    let taken_out = match std::env::var_os("RANKCHECK_BENCH_APART") {
+        Some(_) => Folding::Iterations,
+        None => Folding::default(),
+    };
+    let (folded, folding) = timed(|| fold(&mut world, &mut sequences, taken_out));
     let left: u64 = sequences.iter().map(|sequence| sequence.symbols.len() as u64).sum();
     drop(sequences);
     println!(
@@ -123,7 +128,7 @@ fn check(directory: &Path, calls: u64, ranks: u32) {
         println!("    {fold}");
     }
     let before = processor();
-    let (recording, reading) = timed(|| read(directory).expect("it is a run"));
+    let (recording, reading) = timed(|| read_folded(directory, taken_out).expect("it is a run"));
     let (judged, judging) = timed(|| judge(recording, None).expect("it is not too long"));
     println!(
         "    whole check in {:.2?} ({:.2?} of processors): read, folded and lowered in {reading:.2?}, \

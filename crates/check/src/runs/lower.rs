@@ -19,7 +19,7 @@ mod touches;
 mod window;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rankcheck_model::{
     Block, Declared, FlagAct, FlagOp, Loc, LocId, MapOp, Op, Operand, Rank, Slot, Statement, StreamOp,
@@ -29,6 +29,7 @@ use rankcheck_recording::{Argument, CallEvent, ProcessFile, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::call::{CallKind, Unjudged, failure, signed};
+use super::fold::CallRoles;
 use super::regions::RegionMap;
 use super::shared_events::SharedEventCall;
 use super::vendor;
@@ -95,10 +96,15 @@ fn awaits(flag: Token, stream: Option<Token>, way: MayWait, origin: Origin) -> L
 /// Operations on events, and starts and ends of groups, that were written already, by any rank. Other calls share what
 /// a call of their shape became. What an event is to a call depends on its role, and groups are written when they end,
 /// so neither is found by its shape.
-#[derive(Debug, Default)]
-pub(super) struct SharedOps(FxHashSet<Arc<Op>>);
+#[derive(Debug)]
+struct SharedOps<'a> {
+    /// Written by any rank.
+    written: &'a Mutex<FxHashSet<Arc<Op>>>,
+    /// Of those the ones that this rank has written too: ranks become programs at the same time.
+    own: FxHashSet<Arc<Op>>,
+}
 
-impl SharedOps {
+impl SharedOps<'_> {
     fn share(&mut self, op: Arc<Op>) -> Arc<Op> {
         if !matches!(
             &*op,
@@ -106,14 +112,31 @@ impl SharedOps {
         ) {
             return op;
         }
-        match self.0.get(&op) {
-            Some(written) => Arc::clone(written),
-            None => {
-                self.0.insert(Arc::clone(&op));
-                op
-            }
+        if let Some(own) = self.own.get(&op) {
+            return Arc::clone(own);
         }
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = written.get(&op).cloned().unwrap_or_else(|| {
+            written.insert(Arc::clone(&op));
+            op
+        });
+        drop(written);
+        self.own.insert(Arc::clone(&shared));
+        shared
     }
+}
+
+/// What the programs of all ranks are made from.
+#[derive(Clone, Copy)]
+struct OfAllRanks<'a> {
+    world: &'a World,
+    names: &'a SourceNames,
+    /// Operations that are shared; see [`SharedOps`].
+    shared: &'a Mutex<FxHashSet<Arc<Op>>>,
+    /// Members by rank in the communicator, by communicator.
+    members: &'a [Vec<Option<Rank>>],
+    /// Members as the model numbers them, by communicator.
+    orders: &'a [Vec<Rank>],
 }
 
 /// A call that was entered.
@@ -152,7 +175,9 @@ pub(super) struct Lowering<'a> {
     world: &'a World,
     member: &'a RankProcess,
     names: &'a SourceNames,
-    shared: &'a mut SharedOps,
+    /// What calls are where their addresses do not say it.
+    roles: &'a CallRoles,
+    shared: SharedOps<'a>,
     /// Members by rank in the communicator, by communicator.
     members: &'a [Vec<Option<Rank>>],
     /// Members as the model numbers them, by communicator.
@@ -165,7 +190,10 @@ pub(super) struct Lowering<'a> {
     /// The locations of backward passes that are under way, whichever thread began them.
     backward: Vec<u32>,
     by_loc: FxHashMap<Box<str>, u32>,
-    kinds: Vec<CallKind>,
+    /// Of each shape of a call what it is, what it is called, and its location, once that was asked for.
+    shapes: Vec<(CallKind, Token, Option<u32>)>,
+    /// "nothing", which stands where a thread may begin.
+    nothing: Token,
     /// The operation that a call became, as long as nothing changed what its addresses mean.
     cache: FxHashMap<ShapeId, Arc<Op>>,
     born: u32,
@@ -193,28 +221,25 @@ pub(super) struct Lowering<'a> {
 }
 
 impl<'a> Lowering<'a> {
-    fn new(
-        world: &'a World,
-        member: &'a RankProcess,
-        (names, shared): (&'a SourceNames, &'a mut SharedOps),
-        (members, orders): (&'a [Vec<Option<Rank>>], &'a [Vec<Rank>]),
-        base: u32,
-    ) -> Self {
+    fn new(of_all: OfAllRanks<'a>, member: &'a RankProcess, roles: &'a CallRoles) -> Self {
+        let OfAllRanks { world, names, shared, members, orders } = of_all;
         Self {
             members,
             world,
             member,
             names,
-            shared,
+            roles,
+            shared: SharedOps { written: shared, own: FxHashSet::default() },
             orders,
             ops: Vec::new(),
             own_threads: Vec::new(),
             slots: 0,
-            program: RankRun::empty(base),
+            program: RankRun::empty(),
             threads: FxHashMap::default(),
             backward: Vec::new(),
             by_loc: FxHashMap::default(),
-            kinds: Vec::new(),
+            shapes: Vec::new(),
+            nothing: names.token("nothing"),
             cache: FxHashMap::default(),
             born: 0,
             comms: FxHashMap::default(),
@@ -264,7 +289,7 @@ impl<'a> Lowering<'a> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "few calls launch collectives")]
     fn skipped(&mut self, process: &ProcessFile, passed_over: &[(ShapeId, u64)]) {
         let next = u32::try_from(self.program.origins.len()).expect("checked when the next rank begins");
-        let before = LocId(self.program.base.saturating_add(next));
+        let before = LocId(next);
         let mut by_comm: BTreeMap<RunCommId, u64> = BTreeMap::new();
         for &(shape, times) in passed_over {
             let call = process.shape(shape);
@@ -298,29 +323,47 @@ impl<'a> Lowering<'a> {
         self.program.skipped.extend(by_comm.into_iter().map(|(comm, more)| (before, comm, times(more))));
     }
 
-    fn kind(&mut self, process: &ProcessFile, shape: ShapeId) -> CallKind {
+    fn of_shape(&mut self, process: &ProcessFile, shape: ShapeId) -> &mut (CallKind, Token, Option<u32>) {
         let at = shape.0 as usize;
-        while self.kinds.len() <= at {
-            let next = ShapeId(u32::try_from(self.kinds.len()).expect("shapes are numbered in 32 bits"));
-            self.kinds.push(CallKind::of(&process.shape(next).name));
+        while self.shapes.len() <= at {
+            let next = ShapeId(u32::try_from(self.shapes.len()).expect("shapes are numbered in 32 bits"));
+            let name = &process.shape(next).name;
+            self.shapes.push((CallKind::of(name), self.names.token(name), None));
         }
-        self.kinds[at]
+        &mut self.shapes[at]
+    }
+
+    fn kind(&mut self, process: &ProcessFile, shape: ShapeId) -> CallKind {
+        self.of_shape(process, shape).0
+    }
+
+    /// The location that a call says itself.
+    fn own_loc(&mut self, process: &ProcessFile, shape: ShapeId) -> u32 {
+        if let Some(loc) = self.of_shape(process, shape).2 {
+            return loc;
+        }
+        let loc = match process.shape(shape).get("place").and_then(Argument::text) {
+            Some(text) if !text.is_empty() => self.loc(text),
+            Some(_) | None => NO_LOC,
+        };
+        self.of_shape(process, shape).2 = Some(loc);
+        loc
     }
 
     fn enter(&mut self, process: &ProcessFile, number: u32, time: u64, thread: u32, shape: ShapeId) {
         let kind = self.kind(process, shape);
         let call = process.shape(shape);
-        let own = match call.get("place").and_then(Argument::text) {
-            Some(text) if !text.is_empty() => self.loc(text),
-            Some(_) | None => NO_LOC,
-        };
+        let own = self.own_loc(process, shape);
         let outer = self.threads.entry(thread).or_default().open.last().map_or(NO_LOC, |open| open.loc);
         // Threads of autograd have no frames of Python: what they call is called by the backward pass.
         let around = self.backward.last().copied().unwrap_or(NO_LOC);
         let loc = [own, outer, around].into_iter().find(|loc| *loc != NO_LOC).unwrap_or(NO_LOC);
         let carrier = self.carried(process, thread, kind);
         let carries = if carrier.is_some() { Declared::Barrier } else { Declared::Nothing };
-        let name = self.names.token(carrier.unwrap_or(&call.name));
+        let name = match carrier {
+            Some(carrier) => self.names.token(carrier),
+            None => self.of_shape(process, shape).1,
+        };
         let origin = Origin { number, name, loc };
         self.program.times.1 = self.program.times.1.max(time);
         if call.instant {
@@ -377,7 +420,7 @@ impl<'a> Lowering<'a> {
         state.open.push(OpenCall { shape, origin, time, mark, held, loc, groups_made, carries });
         if held {
             // It produces a slot, as the start of a thread does that may replace it.
-            let map = self.names.token("nothing");
+            let map = self.nothing;
             let op = Op::Map(MapOp::Get { map, key: Operand::Null, default: Operand::Null });
             self.write(Lowered::of(op, origin));
         }

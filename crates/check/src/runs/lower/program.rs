@@ -273,12 +273,12 @@ pub(in crate::runs) struct FoldedRounds {
 }
 
 impl RankRun {
-    pub(super) fn empty(base: u32) -> Self {
+    pub(super) fn empty() -> Self {
         Self {
             blocks: vec![Arc::new(Block { ops: Vec::new(), terminator: Terminator::Cut })],
             origins: Vec::new(),
             roles: CallRoles::default(),
-            base,
+            base: 0,
             locs: Vec::new(),
             nondet: FxHashMap::default(),
             failures: Vec::new(),
@@ -413,15 +413,28 @@ impl RankRun {
 
     /// The location of the operation that was written last.
     pub(super) fn last_loc(&self) -> LocId {
-        LocId(
-            self.base.saturating_add(u32::try_from(self.origins.len()).unwrap_or(u32::MAX)).saturating_sub(1),
-        )
+        LocId(self.next_loc().0.saturating_sub(1))
     }
 
-    /// The location of the operation that is written next.
+    /// The location of the operation that is written next, before the rank has got its place among the others.
     pub(super) fn next_loc(&self) -> LocId {
-        let at = u32::try_from(self.origins.len()).expect("checked when the next rank begins");
-        LocId(self.base.saturating_add(at))
+        LocId(u32::try_from(self.origins.len()).expect("fewer than 2^32 operations of a rank"))
+    }
+
+    /// Moves the locations of the rank, which begin at zero, so that they begin at `base`.
+    pub(super) fn begin_at(&mut self, base: u32) {
+        let moved = |loc: LocId| LocId(loc.0 + base);
+        self.base = base;
+        for block in &mut self.blocks {
+            let block = Arc::get_mut(block).expect("nobody runs it yet");
+            block.ops.iter_mut().for_each(|statement| statement.loc = moved(statement.loc));
+        }
+        self.makes = self.makes.drain().map(|(loc, comm)| (moved(loc), comm)).collect();
+        self.open = self.open.drain().map(|(loc, keys)| (moved(loc), keys)).collect();
+        self.freed = self.freed.drain().map(|(loc, freed)| (moved(loc), freed)).collect();
+        self.skipped.iter_mut().for_each(|(before, ..)| *before = moved(*before));
+        self.folded_at.values_mut().for_each(|folded| folded.before = moved(folded.before));
+        self.exchanges.iter_mut().for_each(|exchange| exchange.loc = moved(exchange.loc));
     }
 
     pub(super) fn origin(&mut self, origin: Origin) -> LocId {

@@ -2,14 +2,14 @@
 //!
 //! Not here: what a call becomes ([`super::call`]).
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use rankcheck_model::{FlagAct, MapOp, Op, Operand, Rank, Token};
 use rankcheck_recording::{CallEvent, ProcessFile, ShapeId};
 use rustc_hash::FxHashSet;
 
-use super::{Lowering, RankRun, SharedOps};
+use super::{Lowering, OfAllRanks, RankRun};
+use crate::parallel::in_parallel;
 use crate::runs::RunError;
 use crate::runs::fold::CallRoles;
 use crate::runs::gaps::{Gaps, Outside};
@@ -19,78 +19,63 @@ use crate::spec::builder::SourceNames;
 
 /// The programs of all ranks, without what was folded away; `left` says that, and what calls are in what is left, of
 /// each of the world's members.
+///
+/// Names are numbered by what they say, so ranks become programs on all cores, in any order. Locations are numbered from zero on
+/// each rank, and moved behind those of the ranks before it when all are there.
 pub(in crate::runs) fn lower_all(
     world: &World,
     names: &SourceNames,
     left: Vec<(Gaps, CallRoles)>,
     until: ReadUntil,
 ) -> Result<Vec<RankRun>, RunError> {
-    let (gaps, roles): (Vec<Gaps>, Vec<CallRoles>) = left.into_iter().unzip();
-    let mut roles = roles.into_iter();
     let members = members(world);
     let orders = orders(world, &members);
-    let mut programs = Vec::with_capacity(world.ranks as usize);
+    let shared = Mutex::default();
+    let of_all = OfAllRanks { world, names, shared: &shared, members: &members, orders: &orders };
+    let lowered = in_parallel(world.members.len(), |at| {
+        let (gaps, roles) = &left[at];
+        lower(of_all, &world.members[at], KeptEvents::read(&world.members[at], gaps, until)?, roles)
+    });
+    // What ranks did that were not recorded is not known.
+    let mut programs: Vec<RankRun> = (0..world.ranks).map(|_| RankRun::empty()).collect();
+    for ((member, program), (_, roles)) in world.members.iter().zip(lowered).zip(left) {
+        programs[member.rank.at()] = RankRun { roles, ..program? };
+    }
     let mut base = 0_u32;
-    let mut shared = SharedOps::default();
-    let mut lower = |read: Option<(&RankProcess, KeptEvents)>| {
-        let program = match read {
-            Some((member, kept)) => {
-                let of = (&members[..], &orders[..]);
-                let mut lowering = Lowering::new(world, member, (names, &mut shared), of, base);
-                lowering.program.roles = roles.next().unwrap_or_default();
-                let header = &kept.process.header;
-                lowering.program.alive = header.alive.map(|alive| alive.saturating_sub(header.began));
-                let mut gaps = kept.gaps.iter().peekable();
-                for (at, (number, event)) in kept.events.into_iter().enumerate() {
-                    if let Some((_, passed_over)) = gaps.next_if(|(before, _)| *before == at) {
-                        lowering.skipped(&kept.process, passed_over);
-                    }
-                    lowering.event(&kept.process, number, event);
-                }
-                lowering.program.calls += kept.folded;
-                lowering.finish(&kept.process)
-            }
-            // What it did is not known.
-            None => RankRun::empty(base),
-        };
+    for program in &mut programs {
         let length = u32::try_from(program.origins.len() + 1).unwrap_or(u32::MAX);
-        base = base.checked_add(length).ok_or(RunError::TooMany)?;
-        programs.push(program);
-        Ok::<(), RunError>(())
-    };
-    // Names are numbered as they come, so ranks become programs in order; files are read ahead of that.
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        let mut files = world.members.iter().zip(&gaps);
-        let mut ahead = VecDeque::new();
-        let mut next = || {
-            let (member, gaps) = files.next()?;
-            Some((member, scope.spawn(move || KeptEvents::read(member, gaps, until))))
-        };
-        for rank in (0..world.ranks).map(Rank) {
-            while ahead.len() <= workers
-                && let Some(read) = next()
-            {
-                ahead.push_back(read);
-            }
-            let mine = match ahead.front() {
-                Some((member, _)) if member.rank == rank => ahead.pop_front(),
-                Some(_) | None => None,
-            };
-            let mine = mine.map(|(member, read)| {
-                let kept = read.join().expect("a reader does not panic")?;
-                Ok::<_, RunError>((member, kept))
-            });
-            lower(mine.transpose()?)?;
-        }
-        Ok::<(), RunError>(())
-    })?;
+        let next = base.checked_add(length).ok_or(RunError::TooMany)?;
+        program.begin_at(base);
+        base = next;
+    }
     leave_out_failed(&orders, &mut programs, names.token("nothing"));
     leave_out_untold(&mut programs);
     super::window::align(&orders, &mut programs, names);
     super::symmetric::name(&mut programs, names);
     super::agreed::settle(&orders, &mut programs, names);
     Ok(programs)
+}
+
+/// What one rank did.
+fn lower(
+    of_all: OfAllRanks<'_>,
+    member: &RankProcess,
+    kept: KeptEvents,
+    roles: &CallRoles,
+) -> Result<RankRun, RunError> {
+    let KeptEvents { process, events, gaps, folded } = kept;
+    let mut lowering = Lowering::new(of_all, member, roles);
+    let header = &process.header;
+    lowering.program.alive = header.alive.map(|alive| alive.saturating_sub(header.began));
+    let mut gaps = gaps.iter().peekable();
+    for (at, (number, event)) in events.into_iter().enumerate() {
+        if let Some((_, passed_over)) = gaps.next_if(|(before, _)| *before == at) {
+            lowering.skipped(&process, passed_over);
+        }
+        lowering.event(&process, number, event);
+    }
+    lowering.program.calls += folded;
+    Ok(lowering.finish(&process))
 }
 
 /// What is left of a process without what was folded away.
