@@ -129,12 +129,14 @@ fn check(directory: &Path, calls: u64, ranks: u32) {
     }
     let before = processor();
     let (recording, reading) = timed(|| read_folded(directory, taken_out).expect("it is a run"));
+    let read_peak = peak();
     let (judged, judging) = timed(|| judge(recording, None).expect("it is not too long"));
     println!(
-        "    whole check in {:.2?} ({:.2?} of processors): read, folded and lowered in {reading:.2?}, \
+        "    whole check in {:.2?} ({:.2?} of processors): read, folded and lowered in {reading:.2?} ({} MiB), \
          {} operations judged in {judging:.2?}: {:?}; most memory {} MiB",
         reading + judging,
         processor() - before,
+        read_peak / 1024,
         judged.steps,
         judged.verdict,
         peak() / 1024,

@@ -5,7 +5,6 @@
 use std::sync::{Arc, Mutex};
 
 use rankcheck_model::{FlagAct, MapOp, Op, Operand, Rank, Token};
-use rankcheck_recording::{CallEvent, ProcessFile, ShapeId};
 use rustc_hash::FxHashSet;
 
 use super::{Lowering, OfAllRanks, RankRun};
@@ -32,10 +31,7 @@ pub(in crate::runs) fn lower_all(
     let orders = orders(world, &members);
     let shared = Mutex::default();
     let of_all = OfAllRanks { world, names, shared: &shared, members: &members, orders: &orders };
-    let lowered = in_parallel(world.members.len(), |at| {
-        let (gaps, roles) = &left[at];
-        lower(of_all, &world.members[at], KeptEvents::read(&world.members[at], gaps, until)?, roles)
-    });
+    let lowered = in_parallel(world.members.len(), |at| lower(of_all, &world.members[at], &left[at], until));
     // What ranks did that were not recorded is not known.
     let mut programs: Vec<RankRun> = (0..world.ranks).map(|_| RankRun::empty()).collect();
     for ((member, program), (_, roles)) in world.members.iter().zip(lowered).zip(left) {
@@ -56,53 +52,27 @@ pub(in crate::runs) fn lower_all(
     Ok(programs)
 }
 
-/// What one rank did.
+/// What one rank did, without what was folded away.
 fn lower(
     of_all: OfAllRanks<'_>,
     member: &RankProcess,
-    kept: KeptEvents,
-    roles: &CallRoles,
+    (gaps, roles): &(Gaps, CallRoles),
+    until: ReadUntil,
 ) -> Result<RankRun, RunError> {
-    let KeptEvents { process, events, gaps, folded } = kept;
+    let mut process = until.open(&member.path)?;
     let mut lowering = Lowering::new(of_all, member, roles);
     let header = &process.header;
     lowering.program.alive = header.alive.map(|alive| alive.saturating_sub(header.began));
-    let mut gaps = gaps.iter().peekable();
-    for (at, (number, event)) in events.into_iter().enumerate() {
-        if let Some((_, passed_over)) = gaps.next_if(|(before, _)| *before == at) {
-            lowering.skipped(&process, passed_over);
+    let mut outside = Outside::new(gaps, member.share.as_ref());
+    while let Some((number, event)) = outside.next(&mut process)? {
+        let passed_over = outside.take_passed_over();
+        if !passed_over.is_empty() {
+            lowering.skipped(&process, &passed_over);
         }
         lowering.event(&process, number, event);
     }
-    lowering.program.calls += folded;
+    lowering.program.calls += outside.folded();
     Ok(lowering.finish(&process))
-}
-
-/// What is left of a process without what was folded away.
-struct KeptEvents {
-    process: ProcessFile,
-    /// The events that are left, with their numbers.
-    events: Vec<(u64, CallEvent)>,
-    /// Of which events others were passed over before, and how often each call.
-    gaps: Vec<(usize, Vec<(ShapeId, u64)>)>,
-    /// How many calls and notes are missing.
-    folded: u64,
-}
-
-impl KeptEvents {
-    fn read(member: &RankProcess, gaps: &Gaps, until: ReadUntil) -> Result<Self, RunError> {
-        let mut process = until.open(&member.path)?;
-        let mut outside = Outside::new(gaps, member.share.as_ref());
-        let (mut events, mut gaps) = (Vec::new(), Vec::new());
-        while let Some(event) = outside.next(&mut process)? {
-            let passed_over = outside.take_passed_over();
-            if !passed_over.is_empty() {
-                gaps.push((events.len(), passed_over));
-            }
-            events.push(event);
-        }
-        Ok(Self { folded: outside.folded(), process, events, gaps })
-    }
 }
 
 /// Registrations that failed equally often on all members have met, so that rules may say why. Others failed on
