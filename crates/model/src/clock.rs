@@ -219,7 +219,7 @@ impl Clock {
 
     /// Whether somebody asked for all that is known, in a large job, so that it was worked out.
     pub(crate) fn is_worked_out(&self) -> bool {
-        matches!(&self.base, FarKnowledge::Recorded { node, .. } if node.is_worked_out())
+        matches!(&self.base, FarKnowledge::Recorded { node, .. } if node.worked_out().is_some())
     }
 
     /// What came before, for whoever may have to tell it.

@@ -22,8 +22,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rankcheck_model::{
-    Block, Declared, FlagAct, FlagOp, Loc, LocId, MapOp, Op, Operand, Rank, Slot, Statement, StreamOp,
-    Terminator, Test, ThreadOp, ThreadStart, Token,
+    Block, Declared, FlagAct, FlagOp, Loc, MapOp, Op, Operand, Rank, Slot, Statement, StreamOp, Terminator,
+    Test, ThreadOp, ThreadStart, Token,
 };
 use rankcheck_recording::{Argument, CallEvent, ProcessFile, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -170,6 +170,14 @@ struct HostThread {
 
 const NO_LOC: u32 = u32::MAX;
 
+/// What all calls of one shape have in common.
+struct KnownShape {
+    kind: CallKind,
+    name: Token,
+    /// The index of the location that they say themselves, once that was asked for: locations are numbered as they come.
+    own_loc: Option<u32>,
+}
+
 /// One process, while it is read.
 pub(super) struct Lowering<'a> {
     world: &'a World,
@@ -190,8 +198,8 @@ pub(super) struct Lowering<'a> {
     /// The locations of backward passes that are under way, whichever thread began them.
     backward: Vec<u32>,
     by_loc: FxHashMap<Box<str>, u32>,
-    /// Of each shape of a call what it is, what it is called, and its location, once that was asked for.
-    shapes: Vec<(CallKind, Token, Option<u32>)>,
+    /// What calls have in common, by the number of their shape.
+    shapes: Vec<KnownShape>,
     /// "nothing", which stands where a thread may begin.
     nothing: Token,
     /// The operation that a call became, as long as nothing changed what its addresses mean.
@@ -288,8 +296,7 @@ impl<'a> Lowering<'a> {
     /// Calls were passed over: what is numbered here is numbered as in the whole run.
     #[expect(clippy::wildcard_enum_match_arm, reason = "few calls launch collectives")]
     fn skipped(&mut self, process: &ProcessFile, passed_over: &[(ShapeId, u64)]) {
-        let next = u32::try_from(self.program.origins.len()).expect("checked when the next rank begins");
-        let before = LocId(next);
+        let before = self.program.next_loc();
         let mut by_comm: BTreeMap<RunCommId, u64> = BTreeMap::new();
         for &(shape, times) in passed_over {
             let call = process.shape(shape);
@@ -323,30 +330,31 @@ impl<'a> Lowering<'a> {
         self.program.skipped.extend(by_comm.into_iter().map(|(comm, more)| (before, comm, times(more))));
     }
 
-    fn of_shape(&mut self, process: &ProcessFile, shape: ShapeId) -> &mut (CallKind, Token, Option<u32>) {
+    fn of_shape(&mut self, process: &ProcessFile, shape: ShapeId) -> &mut KnownShape {
         let at = shape.0 as usize;
         while self.shapes.len() <= at {
             let next = ShapeId(u32::try_from(self.shapes.len()).expect("shapes are numbered in 32 bits"));
             let name = &process.shape(next).name;
-            self.shapes.push((CallKind::of(name), self.names.token(name), None));
+            let (kind, name) = (CallKind::of(name), self.names.token(name));
+            self.shapes.push(KnownShape { kind, name, own_loc: None });
         }
         &mut self.shapes[at]
     }
 
     fn kind(&mut self, process: &ProcessFile, shape: ShapeId) -> CallKind {
-        self.of_shape(process, shape).0
+        self.of_shape(process, shape).kind
     }
 
     /// The location that a call says itself.
     fn own_loc(&mut self, process: &ProcessFile, shape: ShapeId) -> u32 {
-        if let Some(loc) = self.of_shape(process, shape).2 {
+        if let Some(loc) = self.of_shape(process, shape).own_loc {
             return loc;
         }
         let loc = match process.shape(shape).get("place").and_then(Argument::text) {
             Some(text) if !text.is_empty() => self.loc(text),
             Some(_) | None => NO_LOC,
         };
-        self.of_shape(process, shape).2 = Some(loc);
+        self.of_shape(process, shape).own_loc = Some(loc);
         loc
     }
 
@@ -362,7 +370,7 @@ impl<'a> Lowering<'a> {
         let carries = if carrier.is_some() { Declared::Barrier } else { Declared::Nothing };
         let name = match carrier {
             Some(carrier) => self.names.token(carrier),
-            None => self.of_shape(process, shape).1,
+            None => self.of_shape(process, shape).name,
         };
         let origin = Origin { number, name, loc };
         self.program.times.1 = self.program.times.1.max(time);

@@ -128,13 +128,8 @@ impl Deferred {
         enough(self.counts().row(at))
     }
 
-    /// Whether somebody has asked for all counts.
-    pub(super) fn is_worked_out(&self) -> bool {
-        self.worked_out().is_some()
-    }
-
     /// All counts, if somebody has asked for them.
-    fn worked_out(&self) -> Option<&Counts> {
+    pub(super) fn worked_out(&self) -> Option<&Counts> {
         self.0.counts.get()
     }
 

@@ -535,6 +535,9 @@ impl Cx<'_> {
             })?;
             Some((call.op(), other.1.op(), call.comm()?))
         });
+        if at_once.is_none() && merged.is_none() {
+            return;
+        }
         let past = self.here().past();
         if let Some((one, other, comm)) = at_once {
             let (first, second) = if one.index < other.index { (one, other) } else { (other, one) };
