@@ -3,7 +3,7 @@
 //! Told apart by their histories, two states are equal if their threads stand in the same place after the same answers
 //! ([`crate::state`]). That is cheap, and right as long as few histories lead to one future. Here they are equal if what
 //! is left to run is ([`crate::position`]), if nouns' tables are, and if all clocks say the same of the accesses that
-//! somebody may still ask about: instead of a count a clock has the number of those accesses that it knows.
+//! somebody may still ask about: instead of a count a clock has the number of the last of those accesses that it knows.
 //! Not here: what is asked about ([`crate::remembered`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -26,36 +26,71 @@ pub(crate) trait Identify {
     fn identify(&self, to: &mut StateIdentity<'_>);
 }
 
-/// Operations about which somebody may still ask whether they happened before: actors and counts, in order.
+/// Operations about which somebody may still ask whether they happened before, by actor and count.
+///
+/// Whoever will ask has a clock that is joined from those of the state, so operations of one actor that no clock of the
+/// state tells apart get one number.
 #[derive(Debug, Default)]
-pub(crate) struct AskedAbout(Vec<(Actor, u32)>);
+pub(crate) struct AskedAbout(Vec<AskedOperation>);
+
+/// An operation, and its number among those of its actor, from 1.
+#[derive(Debug, Clone, Copy)]
+struct AskedOperation {
+    actor: Actor,
+    epoch: u32,
+    number: u32,
+}
+
+/// What the tables of a state hold that decides how operations are numbered.
+#[derive(Debug, Default)]
+struct Unnumbered {
+    asked: Vec<(Actor, u32)>,
+    clocks: Vec<Clock>,
+}
 
 impl AskedAbout {
-    fn of(mut gathered: Vec<(Actor, u32)>) -> Self {
-        gathered.sort_unstable();
-        gathered.dedup();
-        Self(gathered)
+    fn of(Unnumbered { mut asked, clocks }: Unnumbered, told_apart: bool) -> Self {
+        asked.sort_unstable();
+        asked.dedup();
+        let mut numbered = Vec::with_capacity(asked.len());
+        for of_actor in asked.chunk_by(|one, other| one.0 == other.0) {
+            // Before which of them some clock ends.
+            let mut ends = vec![false; of_actor.len() + 1];
+            if of_actor.len() > 1 && told_apart {
+                for clock in &clocks {
+                    let knows = clock.knows(of_actor[0].0);
+                    ends[of_actor.partition_point(|(_, epoch)| *epoch <= knows)] = true;
+                }
+            }
+            let mut number = 1;
+            for (at, (actor, epoch)) in of_actor.iter().enumerate() {
+                number += u32::from(at > 0 && ends[at]);
+                numbered.push(AskedOperation { actor: *actor, epoch: *epoch, number });
+            }
+        }
+        Self(numbered)
     }
 
-    /// How many of an actor's there are up to a count.
-    fn up_to(&self, actor: Actor, epoch: u32) -> usize {
-        let before = |end: (Actor, u32)| self.0.partition_point(|asked| *asked <= end);
-        before((actor, epoch)) - before((actor, 0))
+    /// The number of the last one of an actor up to a count; 0 if there is none.
+    fn up_to(&self, actor: Actor, epoch: u32) -> u32 {
+        let before = self.0.partition_point(|asked| (asked.actor, asked.epoch) <= (actor, epoch));
+        let last = before.checked_sub(1).map(|last| self.0[last]);
+        last.filter(|last| last.actor == actor).map_or(0, |last| last.number)
     }
 
     /// Those of a range of actors, by actor.
-    fn by_actor(&self, actors: &Range<u32>) -> impl Iterator<Item = (Actor, &[(Actor, u32)])> {
-        let from = self.0.partition_point(|(actor, _)| actor.0 < actors.start);
-        let to = self.0.partition_point(|(actor, _)| actor.0 < actors.end);
-        self.0[from..to].chunk_by(|one, other| one.0 == other.0).map(|asked| (asked[0].0, asked))
+    fn by_actor(&self, actors: &Range<u32>) -> impl Iterator<Item = (Actor, &[AskedOperation])> {
+        let from = self.0.partition_point(|asked| asked.actor.0 < actors.start);
+        let to = self.0.partition_point(|asked| asked.actor.0 < actors.end);
+        self.0[from..to].chunk_by(|one, other| one.actor == other.actor).map(|asked| (asked[0].actor, asked))
     }
 }
 
 /// What an identity is made for.
 #[derive(Debug)]
 enum IdentityPart<'a> {
-    /// The operations that may be asked about are gathered.
-    Gathering(&'a mut Vec<(Actor, u32)>),
+    /// The operations that may be asked about are gathered, and all clocks.
+    Gathering(&'a mut Unnumbered),
     /// Everything is hashed, and clocks by what was gathered.
     Whole(&'a AskedAbout),
     /// A rank is hashed on its own: nobody's number, and of clocks what is known of these actors, which are its own.
@@ -151,9 +186,9 @@ impl<'a> StateIdentity<'a> {
         known: &KnownToAll,
         of: impl FnOnce(&mut StateIdentity<'_>),
     ) -> AskedAbout {
-        let mut gathered = Vec::new();
+        let mut gathered = Unnumbered::default();
         of(&mut StateIdentity::new(IdentityPart::Gathering(&mut gathered), machine, known));
-        AskedAbout::of(gathered)
+        AskedAbout::of(gathered, !machine.config.declared_forgotten.contains(&Forgotten::Between))
     }
 
     /// The identity of a whole, of which everybody knows so much who may still do something.
@@ -215,7 +250,7 @@ impl<'a> StateIdentity<'a> {
         match &mut self.part {
             IdentityPart::Gathering(gathered) => {
                 if epoch > 0 {
-                    gathered.push((actor, epoch));
+                    gathered.asked.push((actor, epoch));
                 }
             }
             IdentityPart::Whole(asked) => {
@@ -253,16 +288,16 @@ impl<'a> StateIdentity<'a> {
 
 impl Identify for Clock {
     fn identify(&self, to: &mut StateIdentity<'_>) {
-        let (asked, actors, first) = match &to.part {
-            IdentityPart::Gathering(_) => return,
+        let (asked, actors, first) = match &mut to.part {
+            IdentityPart::Gathering(gathered) => return gathered.clocks.push(self.clone()),
             IdentityPart::Whole(asked) => (*asked, 0..u32::MAX, 0),
             IdentityPart::Alone(asked, own) => (*asked, own.clone(), own.start),
         };
-        for (actor, epochs) in asked.by_actor(&actors) {
+        for (actor, operations) in asked.by_actor(&actors) {
             let knows = self.knows(actor);
-            let nth = epochs.partition_point(|(_, epoch)| *epoch <= knows);
-            if nth > 0 {
-                (actor.0 - first, nth).hash(to);
+            let known = operations.partition_point(|asked| asked.epoch <= knows);
+            if let Some(last) = known.checked_sub(1) {
+                (actor.0 - first, operations[last].number).hash(to);
             }
         }
         u32::MAX.hash(to);

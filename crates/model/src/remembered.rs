@@ -31,6 +31,8 @@ pub enum Forgotten {
     Votes,
     /// What everybody knows who may still do something.
     Known,
+    /// Which clocks end between two operations of one actor.
+    Between,
     /// What threads may still do to keys and flags.
     Follows,
     /// In which order the segments of a pool were made.
@@ -39,7 +41,7 @@ pub enum Forgotten {
 
 impl Forgotten {
     /// All of them, in the order of declaration.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Answers,
         Self::Results,
         Self::Accesses,
@@ -48,6 +50,7 @@ impl Forgotten {
         Self::Contents,
         Self::Votes,
         Self::Known,
+        Self::Between,
         Self::Follows,
         Self::Numbers,
     ];
