@@ -54,6 +54,7 @@ mod several;
 mod shards;
 mod shared;
 mod specs;
+mod standing;
 mod stream_memory;
 mod stuck;
 mod tables;

@@ -3,6 +3,7 @@
 //! [`load`] reads a file with what it loads; [`Check::source`] turns a check into a
 //! [`rankcheck_model::Source`]. Not here: whether a check holds.
 
+mod alive;
 mod argument;
 pub mod builder;
 mod compare;
@@ -23,7 +24,8 @@ pub mod noun;
 #[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
 mod rank;
 mod source;
-mod stack;
+pub(crate) mod stack;
+mod standing;
 mod unbounded;
 
 use std::collections::BTreeMap;

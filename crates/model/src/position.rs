@@ -4,7 +4,8 @@
 //! blocks end in the same question, and what is remembered of them is the same; and whenever one of them gets an
 //! answer, all that were taken for it are asked what they would do. If one would do something else, the search starts
 //! again and remembers the answer in which they differ. What is left in the end is exact: every continuation of
-//! every history that was taken for another has been looked at.
+//! every history that was taken for another has been looked at, but for those behind which the program is known to
+//! stand as behind another one ([`Source::standing`](crate::Source::standing)).
 //! Not here: tables, clocks, and when a search merges histories at all ([`crate::identity`]).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +25,8 @@ use crate::rank::{LocId, Rank};
 use crate::remembered::{Forgotten, ProgramPoint, RememberedPast};
 use crate::term::Content;
 
-/// How many histories are compared at most: each was evaluated, and a thread that decides twenty times has a million.
+/// How many histories are compared at most. Where it is not known how a program stands each is evaluated, and a thread that
+/// decides twenty times has a million.
 const PLACES: usize = 30_000;
 
 /// An answer that a thread was given, and where it was asked for.
@@ -67,6 +69,8 @@ pub(crate) struct ProgramPlace {
     uses: Vec<(u32, SharedUse)>,
     /// What the question at the end of the block is, and what is remembered there: histories are merged by it.
     end: u128,
+    /// A place that was entered before, behind which the program stands as behind this one, and of which the same is remembered.
+    alike: Option<Arc<ProgramPlace>>,
     /// What is left of the block from an operation on, with the end; made when it is asked for.
     rests: Mutex<FxHashMap<u32, u128>>,
 }
@@ -76,7 +80,10 @@ pub(crate) type HistoryKey = (Rank, ThreadStart, Vec<Answer>);
 /// Histories whose blocks end alike.
 #[derive(Debug, Default)]
 struct MergedHistories {
+    /// Of those behind which the program stands alike, the first.
     members: Vec<Arc<ProgramPlace>>,
+    /// By how the program stands.
+    standing: FxHashMap<u128, Arc<ProgramPlace>>,
     /// Where each answer that some thread was given leads the first member.
     after: BTreeMap<Answer, Arc<ProgramPlace>>,
 }
@@ -175,6 +182,18 @@ impl ProgramPlace {
             }
         }
         more
+    }
+
+    /// The answers that led here.
+    fn answers(&self) -> Vec<Answer> {
+        self.given.iter().map(|given| given.answer).collect()
+    }
+
+    /// The history that goes on from here with an answer.
+    fn answered(&self, answer: Answer) -> HistoryKey {
+        let mut answers = self.answers();
+        answers.push(answer);
+        (self.rank, self.start, answers)
     }
 
     /// How many answers led here.
@@ -432,9 +451,25 @@ impl Machine {
                 elsewhere @ (EnteredPlace::Nothing | EnteredPlace::Remember(_)) => return elsewhere,
             },
         };
+        if let (Some(before), Some(answer)) = (before.as_deref(), answers.last()) {
+            // What a thread does that stands as another did is known.
+            let known = before.alike.as_deref().unwrap_or(before).answered(*answer);
+            if known != key {
+                let entered = self.enter(places, remembered, known);
+                if let EnteredPlace::There(place) = &entered {
+                    places.known.insert(key, Arc::clone(place));
+                }
+                return entered;
+            }
+        }
         let Ok(block) = self.source.block(*rank, *start, answers) else { return EnteredPlace::Nothing };
-        let (place, more) = self.new_place(&key, block, before.as_deref(), remembered);
-        let place = Arc::new(ProgramPlace { nth: places.known.len(), ..place });
+        let (mut place, more) = self.new_place(&key, block, before.as_deref(), remembered);
+        place.nth = places.known.len();
+        let standing = self.source.standing(*rank, *start, answers);
+        if let (Some(standing), Some(merged)) = (standing, places.merged.get(&place.end)) {
+            place.alike = merged.standing.get(&standing).map(Arc::clone);
+        }
+        let place = Arc::new(place);
         if more != RememberedPast::default() {
             if !self.config.scouts {
                 return EnteredPlace::Remember(Box::new(more));
@@ -445,20 +480,25 @@ impl Machine {
             places.known.insert(key, Arc::clone(&place));
             return EnteredPlace::There(place);
         }
-        if places.known.len() == PLACES {
+        if places.known.len() >= PLACES {
             return EnteredPlace::Remember(Box::new(RememberedPast {
                 gives_up: true,
                 ..RememberedPast::default()
             }));
         }
         places.known.insert(key, Arc::clone(&place));
-        let merged = places.merged.entry(place.end).or_default();
-        merged.members.push(Arc::clone(&place));
-        let answered: Vec<(Answer, Arc<ProgramPlace>)> =
-            merged.after.iter().map(|(answer, to)| (*answer, Arc::clone(to))).collect();
-        for (answer, to) in answered {
-            if let Some(more) = self.leads_elsewhere(places, remembered, (&place, answer), &to) {
-                return EnteredPlace::Remember(more);
+        if place.alike.is_none() {
+            let merged = places.merged.entry(place.end).or_default();
+            merged.members.push(Arc::clone(&place));
+            if let Some(standing) = standing {
+                merged.standing.insert(standing, Arc::clone(&place));
+            }
+            let answered: Vec<(Answer, Arc<ProgramPlace>)> =
+                merged.after.iter().map(|(answer, to)| (*answer, Arc::clone(to))).collect();
+            for (answer, to) in answered {
+                if let Some(more) = self.leads_elsewhere(places, remembered, (&place, answer), &to) {
+                    return EnteredPlace::Remember(more);
+                }
             }
         }
         if let (Some(before), Some(answer)) = (before, place.given.last().map(|given| given.answer)) {
@@ -488,9 +528,7 @@ impl Machine {
         (member, answer): (&ProgramPlace, Answer),
         to: &ProgramPlace,
     ) -> Option<Box<RememberedPast>> {
-        let mut answers: Vec<Answer> = member.given.iter().map(|given| given.answer).collect();
-        answers.push(answer);
-        match self.enter(places, remembered, (member.rank, member.start, answers)) {
+        match self.enter(places, remembered, member.answered(answer)) {
             EnteredPlace::There(place) => self.differs(&place, to, remembered),
             EnteredPlace::Nothing => Some(difference(&member.given, &to.given[..to.given.len() - 1], 1)),
             EnteredPlace::Remember(more) => Some(more),
@@ -517,7 +555,7 @@ impl Machine {
         if asked(one) != asked(other) {
             return None;
         }
-        let answers: Vec<Answer> = one.given.iter().map(|given| given.answer).collect();
+        let answers = one.answers();
         let differ = (0..answers.len()).filter(|at| one.given[*at].content() != other.given[*at].content());
         let differ: Vec<usize> = differ.collect();
         if differ.len() < 2 {
@@ -580,6 +618,7 @@ impl Machine {
             produced_before,
             uses,
             end: 0,
+            alike: None,
             rests,
         };
         let mut more = self.used_in(&place, remembered);

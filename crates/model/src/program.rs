@@ -371,6 +371,13 @@ pub trait Source: Send + Sync {
     /// When the program itself cannot be evaluated.
     fn block(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Result<Arc<Block>, SourceError>;
 
+    /// How the program stands behind a block that was asked for, if that is known. After two lists of answers behind which a thread stands
+    /// alike it gives the same blocks for the same further answers.
+    fn standing(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Option<u128> {
+        let _ = (rank, start, answers);
+        None
+    }
+
     /// The text of a token.
     fn token(&self, token: Token) -> Arc<str>;
 

@@ -14,6 +14,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
+
+use crate::spec::stack::deep;
+
 pub(super) use stateright::Model;
 
 /// A state of a model, as a walk comes to it.
@@ -357,7 +360,8 @@ impl<S: WalkedState + Send> GraphWalk<S> {
         if shared.expand(&mut self.waiting, &mut log, alone) {
             let stack = std::mem::take(&mut self.waiting);
             let done = std::thread::scope(|scope| {
-                let helpers: Vec<_> = (1..threads).map(|_| scope.spawn(|| shared.work(Vec::new()))).collect();
+                let helpers: Vec<_> =
+                    (1..threads).map(|_| scope.spawn(|| deep(|| shared.work(Vec::new())))).collect();
                 let mut done = vec![shared.work(stack)];
                 for helper in helpers {
                     done.push(helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));

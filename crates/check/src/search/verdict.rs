@@ -21,6 +21,7 @@ use super::repair::{Broken, repairs};
 use super::replay::{ReplayError, replay};
 use super::same::different_operations;
 use super::{Asked, Assumed, Coverage, Detail, Explained, Explored, KeptOfRun, Options, naive};
+use crate::spec::stack::deep;
 use crate::spec::{Assumption, Check, CheckKind, Expect, Observed, Param, Spec, SpecError};
 
 /// What an exploration shows.
@@ -379,6 +380,11 @@ impl Search<'_> {
 /// # Errors
 /// If the spec is bad.
 pub fn search(spec: &Spec, check: &Check, options: &Options) -> Result<Explained, SpecError> {
+    // Each evaluation needs a deep stack, and finds that it is on one.
+    deep(|| search_on_this_stack(spec, check, options))
+}
+
+fn search_on_this_stack(spec: &Spec, check: &Check, options: &Options) -> Result<Explained, SpecError> {
     let wrong = |error: UnknownPlatform| spec.error(error.to_string(), &check.loc, None);
     let stated = check.platform.as_ref().map(|name| name.parse().map_err(wrong)).transpose()?;
     let platform = options.platform.or(stated).unwrap_or_default();

@@ -9,15 +9,17 @@ mod memo;
 mod names;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::panic::Location;
 use std::sync::Arc;
 
+use rankcheck_model::id::ContentHasher;
 use rankcheck_model::{
     Answer, Block, LocId, Op, Operand, Operation, Question, Rank, Slot, SourceError, Statement, Terminator,
     ThreadOp, ThreadStart, Token,
 };
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::FxHasher;
 
 pub use memo::Memo;
 pub use names::{SourceNames, Words};
@@ -27,6 +29,7 @@ use crate::spec::error::{Wrong, loc_of_caller};
 use crate::spec::handle::{take_tested, tested_message};
 use crate::spec::noun::thread::Spawned;
 use crate::spec::rank::RankRead;
+use crate::spec::standing::FunctionsKept;
 
 /// How many operations one evaluation may add.
 pub const MAX_OPERATIONS: usize = 1_000_000;
@@ -75,7 +78,11 @@ pub struct Builder {
     /// The line that a verb is called from, where Rust cannot know.
     line: Cell<Option<LocId>>,
     /// How many blocks each pool gave.
-    blocks: RefCell<FxHashMap<Token, u32>>,
+    blocks: RefCell<BTreeMap<Token, u32>>,
+    /// Whether objects keep functions of the program.
+    pub(crate) functions_kept: FunctionsKept,
+    /// How the evaluation stands where it asks.
+    standing: Cell<Option<u128>>,
     progress: RefCell<Unfinished>,
 }
 
@@ -100,6 +107,8 @@ pub struct Evaluated {
     prefix: Option<(u64, LocId)>,
     hash: u64,
     read_rank: bool,
+    /// How the program stands where it asks, if that is known.
+    standing: Option<u128>,
 }
 
 impl std::fmt::Debug for Builder {
@@ -133,6 +142,8 @@ impl Builder {
             answers: answers.to_vec(),
             line: Cell::new(None),
             blocks: RefCell::default(),
+            functions_kept: FunctionsKept::default(),
+            standing: Cell::new(None),
             progress: RefCell::new(progress),
         }
     }
@@ -251,6 +262,23 @@ impl Builder {
         &self.answers[..self.progress.borrow().asked]
     }
 
+    /// How many answers the evaluation was given.
+    pub(crate) fn answers_given(&self) -> usize {
+        self.answers.len()
+    }
+
+    /// The evaluation is over, and stood so.
+    pub(crate) fn stands(&self, standing: Option<u128>) {
+        self.standing.set(standing);
+    }
+
+    /// Adds what it has counted to a digest of how the evaluation stands.
+    pub(crate) fn hash_counts(&self, hasher: &mut ContentHasher) {
+        let Unfinished { added, asked, next_slot, .. } = &*self.progress.borrow();
+        (added, asked, next_slot, self.read_rank.is_read()).hash(hasher);
+        self.blocks.borrow().hash(hasher);
+    }
+
     /// Counts a block of a pool; gives how many there were before.
     pub(crate) fn count_block(&self, pool: Token) -> u32 {
         let mut blocks = self.blocks.borrow_mut();
@@ -346,7 +374,9 @@ impl Builder {
         let hash = progress.hasher.finish();
         let block =
             Block { ops: progress.ops, terminator: progress.terminator.unwrap_or(Terminator::Return) };
-        Ok(Evaluated { block, prefix: progress.prefix, hash, read_rank })
+        let asks = matches!(block.terminator, Terminator::Ask(..));
+        let standing = self.standing.get().filter(|_| asks);
+        Ok(Evaluated { block, prefix: progress.prefix, hash, read_rank, standing })
     }
 }
 

@@ -15,6 +15,7 @@ use starlark::values::list::ListRef;
 use starlark::values::tuple::TupleRef;
 use starlark::values::{UnpackValue, Value};
 
+use crate::spec::alive::Alive;
 use crate::spec::argument::for_each_leaf;
 use crate::spec::error::{MAX_LENGTH, wrong};
 use crate::spec::handle::{comparable, condition};
@@ -25,11 +26,13 @@ pub(crate) struct Text {
     pub(crate) original: Arc<str>,
     /// Offset in the original and how many bytes were inserted there, in order.
     inserted: Vec<(usize, usize)>,
+    /// What its functions may still read, statement by statement, once it was read.
+    pub(crate) alive: Arc<Alive>,
 }
 
 impl Text {
     pub(crate) fn plain(text: &str) -> Self {
-        Self { original: text.into(), inserted: Vec::new() }
+        Self { original: text.into(), inserted: Vec::new(), alive: Arc::default() }
     }
 
     /// The offset in the original for one in the evaluated text.
@@ -86,7 +89,7 @@ pub(crate) fn rewrite(text: &str, ast: &AstModule) -> (String, Text) {
     }
     evaluated.extend_from_slice(&bytes[done..]);
     let evaluated = String::from_utf8(evaluated).expect("only ASCII was put in place of ASCII");
-    (evaluated, Text { original: text.into(), inserted })
+    (evaluated, Text { original: text.into(), inserted, alive: Arc::default() })
 }
 
 /// From where to where an expression goes, without the parentheses around it.

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use rankcheck_model::{Line, Loc, LocId};
 use rustc_hash::FxHashMap;
 use starlark::any::ProvidesStaticType;
-use starlark::codemap::{CodeMapId, FileSpan};
+use starlark::codemap::{CodeMapId, FileSpan, FileSpanRef};
 use starlark::eval::Evaluator;
 use starlark::values::Value;
 
 use crate::spec::builder::{Builder, Stop};
 use crate::spec::error::{Texts, explain, loc_of, wrong};
+use crate::spec::standing::ProgramStanding;
 
 /// File and position, and the position in the program's file where that is another.
 type CallSite = (CodeMapId, u32, Option<u32>);
@@ -26,6 +27,7 @@ pub(crate) struct Evaluation {
     locs: RefCell<FxHashMap<CallSite, LocId>>,
     /// The file of the program.
     file: Cell<Option<CodeMapId>>,
+    standing: RefCell<ProgramStanding>,
 }
 
 /// The error that carries a [`Stop`] through the interpreter. What it means stands in the builder.
@@ -41,7 +43,7 @@ impl From<Stop> for starlark::Error {
 
 impl Evaluation {
     pub(crate) fn new(builder: Builder, texts: Arc<Texts>) -> Self {
-        Self { builder, texts, locs: RefCell::default(), file: Cell::new(None) }
+        Self { builder, texts, locs: RefCell::default(), file: Cell::new(None), standing: RefCell::default() }
     }
 
     /// The evaluation behind an evaluator.
@@ -52,6 +54,17 @@ impl Evaluation {
                 "call it from the function that is given to check()",
             )
         })
+    }
+
+    /// The interpreter comes to a statement.
+    pub(crate) fn comes_to(&self, statement: FileSpanRef<'_>, eval: &Evaluator<'_, '_, '_>) {
+        self.standing.borrow_mut().comes_to(statement, eval, &self.builder, &self.texts);
+    }
+
+    /// The evaluation is over; the builder knows how it stood.
+    pub(crate) fn into_builder(self) -> Builder {
+        self.builder.stands(self.standing.borrow().at_question(&self.builder));
+        self.builder
     }
 
     /// Ends the evaluation with an error of this statement.

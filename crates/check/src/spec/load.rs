@@ -14,6 +14,7 @@ use starlark::environment::{FrozenModule, Globals, Module};
 use starlark::eval::{BeforeStmtFunc, BeforeStmtFuncDyn, Evaluator, ReturnFileLoader};
 use starlark::syntax::{AstModule, Dialect, DialectTypes};
 
+use crate::spec::alive::Alive;
 use crate::spec::compare::{Text, rewrite};
 use crate::spec::error::{
     MAX_DEPTH, MAX_HEAP_BYTES, MAX_NESTING, MAX_TICKS, SpecError, Texts, explain, heap_exceeded, loc_of,
@@ -145,6 +146,9 @@ impl Loader {
         let (evaluated, text) = rewrite(text, &ast);
         self.texts.insert(name.as_str().into(), text);
         let ast = parse(evaluated).map_err(|error| spec_error(&error, &self.texts))?;
+        if let Some(text) = self.texts.get_mut(name.as_str()) {
+            text.alive = Arc::new(Alive::of(ast.statement()));
+        }
         self.open.push(canonical(path));
         let mut modules = HashMap::new();
         for load in ast.loads() {
@@ -220,7 +224,7 @@ impl<'e> BeforeStmtFuncDyn<'e> for HeapLimit {
     fn call<'v>(
         &mut self,
         statement: FileSpanRef<'_>,
-        _: bool,
+        goes_on: bool,
         eval: &mut Evaluator<'v, '_, 'e>,
     ) -> starlark::Result<()> {
         if eval.heap().allocated_bytes() > MAX_HEAP_BYTES {
@@ -234,6 +238,10 @@ impl<'e> BeforeStmtFuncDyn<'e> for HeapLimit {
             return Err(error);
         }
         unbounded::comes_to(statement);
+        // A statement goes on when a call in it has returned.
+        if !goes_on && let Ok(evaluation) = Evaluation::of(eval) {
+            evaluation.comes_to(statement, eval);
+        }
         Ok(())
     }
 }

@@ -244,7 +244,7 @@ impl SpecSource {
             let message = format!("the interpreter cannot go on: {}", panicked(&*payload));
             Err(wrong(message, "make the values of the program smaller"))
         });
-        let builder = evaluation.builder;
+        let builder = evaluation.into_builder();
         if let Some(noun) = take_tested() {
             let (message, help) = tested_message(noun);
             builder.fail(message, Some(self.check_loc()), Some(help));
@@ -306,6 +306,10 @@ impl Source for SpecSource {
         }
         let builder = self.evaluate(Builder::new(self.setting.clone(), rank, start, answers));
         self.memo.put(&self.setting.names, rank, start, answers, builder.finish()?)
+    }
+
+    fn standing(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Option<u128> {
+        self.memo.standing(rank, start, answers)
     }
 
     fn token(&self, token: Token) -> Arc<str> {

@@ -39,6 +39,7 @@ type ByAnswers = FxHashMap<Box<[Answer]>, Remembered>;
 struct Remembered {
     block: Arc<Block>,
     hash: u64,
+    standing: Option<u128>,
 }
 
 impl Memo {
@@ -51,6 +52,11 @@ impl Memo {
     /// What was evaluated for these arguments before.
     pub fn get(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Option<Arc<Block>> {
         self.known(rank, start, answers).map(|known| known.block)
+    }
+
+    /// How the program stands behind what was evaluated for these arguments.
+    pub fn standing(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Option<u128> {
+        self.known(rank, start, answers).and_then(|known| known.standing)
     }
 
     /// Remembers an evaluation.
@@ -72,7 +78,7 @@ impl Memo {
             return Err(impure(Some(names.loc(loc))));
         }
         let block = Arc::new(evaluated.block);
-        let known = Remembered { block: block.clone(), hash: evaluated.hash };
+        let known = Remembered { block: block.clone(), hash: evaluated.hash, standing: evaluated.standing };
         let rank = evaluated.read_rank.then_some(rank);
         lock(&self.known).entry((rank, start)).or_default().insert(answers.into(), known);
         Ok(block)

@@ -319,8 +319,12 @@ pub(crate) fn pools_of_rank(methods: &mut MethodsBuilder) {
                 [("nccl", MemoryKind::Nccl), ("cuda", MemoryKind::Cuda), ("cumem", MemoryKind::CuMem)];
             caching = caching.memory(word("memory", given, &known)?);
         }
-        let name = builder(eval)?.pool(caching)?.name;
+        let builder = builder(eval)?;
+        let name = builder.pool(caching)?.name;
         let (on_segment, on_segment_free) = (given(on_segment), given(on_segment_free));
+        if on_segment.or(on_segment_free).is_some() {
+            builder.functions_kept.note();
+        }
         Ok(eval.heap().alloc(PoolValue { name, on_segment, on_segment_free }))
     }
 

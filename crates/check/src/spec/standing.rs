@@ -1,0 +1,231 @@
+//! How an evaluation stands when it asks: a digest of all that the rest of the program depends on.
+//!
+//! Between two statements of the function that a thread runs, everything that the interpreter holds of the program is in the
+//! variables of this function which may still be read ([`crate::spec::alive`]), in the loops that it is in, and in the builder. So
+//! two evaluations that stood alike there, and were given the same answers since, go on alike. What cannot be digested, a
+//! function that was made on the way for one, leaves an evaluation without a digest.
+//! Not here: what follows for histories of a thread (`position.rs` of the model).
+
+use std::cell::Cell;
+use std::hash::Hash;
+use std::ops::Range;
+use std::sync::Arc;
+
+use rankcheck_model::Answer;
+use rankcheck_model::id::ContentHasher;
+use rustc_hash::FxHashMap;
+use starlark::codemap::{CodeMapId, FileSpanRef};
+use starlark::eval::Evaluator;
+use starlark::values::dict::DictRef;
+use starlark::values::list::ListRef;
+use starlark::values::structs::StructRef;
+use starlark::values::tuple::TupleRef;
+use starlark::values::{Value, ValueIdentity, ValueLike};
+
+use crate::spec::alive::{Alive, AliveAt, bounds};
+use crate::spec::builder::Builder;
+use crate::spec::error::Texts;
+use crate::spec::handle::Handle;
+use crate::spec::noun::pool::PoolValue;
+use crate::spec::rank::RankValue;
+
+/// So many answers before the last that is given, variables are looked at: a statement that asks more often has no digest.
+const ASKED_IN_A_STATEMENT: usize = 16;
+
+/// Values of a variable are looked at up to so many.
+const VALUES_AT_MOST: usize = 1_000;
+
+/// What is followed of an evaluation.
+#[derive(Debug, Default)]
+pub(crate) struct ProgramStanding {
+    /// How deep the calls are where the function of the thread runs.
+    depth: Option<usize>,
+    file: Option<(CodeMapId, Arc<Alive>)>,
+    /// The loops that the function is in.
+    loops: Vec<OpenLoop>,
+    /// How the evaluation stood at the last statement, after so many answers.
+    last: Option<(u128, usize)>,
+    /// After how many answers every pool with a function was made.
+    functions_made: usize,
+}
+
+#[derive(Debug)]
+struct OpenLoop {
+    lines: Range<u32>,
+    /// How the evaluation stood where the loop began, and what was answered before its first turn.
+    begun: Option<u128>,
+    answered: usize,
+    /// Where the first statement of a turn begins, and how often it did.
+    first: Option<u32>,
+    turns: u32,
+}
+
+/// Notes for [`ProgramStanding`] that verbs leave behind.
+#[derive(Debug, Default)]
+pub(crate) struct FunctionsKept(Cell<bool>);
+
+impl FunctionsKept {
+    /// A function of the program is kept by an object.
+    pub(crate) fn note(&self) {
+        self.0.set(true);
+    }
+}
+
+impl ProgramStanding {
+    /// The evaluation comes to a statement.
+    pub(crate) fn comes_to(
+        &mut self,
+        statement: FileSpanRef<'_>,
+        eval: &Evaluator<'_, '_, '_>,
+        builder: &Builder,
+        texts: &Texts,
+    ) {
+        let depth = eval.call_stack_count();
+        if *self.depth.get_or_insert(depth) != depth {
+            return;
+        }
+        let answers = builder.answers_so_far();
+        let asked = answers.len();
+        if builder.functions_kept.0.take() {
+            self.functions_made = asked;
+        }
+        self.last = None;
+        let Some(alive) = self.alive(statement, texts) else { return };
+        let begin = statement.span.begin().get();
+        self.loops.retain(|open| open.lines.contains(&begin) && open.lines.start != begin);
+        for open in &mut self.loops {
+            let first = *open.first.get_or_insert_with(|| {
+                let between = &answers[open.answered..];
+                open.begun = open.begun.map(|begun| digest(&(begun, between)));
+                begin
+            });
+            open.turns += u32::from(first == begin);
+        }
+        let Some(at) = alive.at(statement.span).filter(|at| at.loops == self.loops.len()) else { return };
+        if at.is_loop || asked + ASKED_IN_A_STATEMENT >= builder.answers_given() {
+            let stands = self.digest(at, bounds(statement.span), eval, builder, (&alive, &answers));
+            self.last = stands.map(|stands| (stands, asked));
+            if at.is_loop {
+                let lines = begin..statement.span.end().get();
+                self.loops.push(OpenLoop { lines, begun: stands, answered: asked, first: None, turns: 0 });
+            }
+        }
+    }
+
+    /// How the evaluation stands where it ends with a question.
+    pub(crate) fn at_question(&self, builder: &Builder) -> Option<u128> {
+        let (stood, answered) = self.last?;
+        let answers = builder.answers_so_far();
+        Some(digest(&(stood, &answers[answered..])))
+    }
+
+    fn alive(&mut self, statement: FileSpanRef<'_>, texts: &Texts) -> Option<Arc<Alive>> {
+        let id = statement.file.id();
+        if self.file.as_ref().is_none_or(|(known, _)| *known != id) {
+            let text = texts.get(statement.file.filename())?;
+            self.file = Some((id, Arc::clone(&text.alive)));
+        }
+        self.file.as_ref().map(|(_, alive)| Arc::clone(alive))
+    }
+
+    fn digest(
+        &self,
+        at: &AliveAt,
+        statement: (u32, u32),
+        eval: &Evaluator<'_, '_, '_>,
+        builder: &Builder,
+        (alive, answers): (&Alive, &[Answer]),
+    ) -> Option<u128> {
+        if self.functions_made > 0 && alive.mutates {
+            return None;
+        }
+        let mut digest =
+            ValueDigest { hasher: ContentHasher::default(), met: FxHashMap::default(), left: VALUES_AT_MOST };
+        statement.hash(&mut digest.hasher);
+        // Objects keep functions as they were made, and what these captured.
+        answers[..self.functions_made].hash(&mut digest.hasher);
+        for open in &self.loops {
+            (open.lines.start, open.begun?, open.turns).hash(&mut digest.hasher);
+        }
+        builder.hash_counts(&mut digest.hasher);
+        let variables = eval.local_variables();
+        for name in &at.variables {
+            match variables.get(&**name) {
+                Some(value) => {
+                    name.hash(&mut digest.hasher);
+                    digest.add(*value)?;
+                }
+                // A variable of the file, or one without a value.
+                None => 0_u8.hash(&mut digest.hasher),
+            }
+        }
+        Some(digest.hasher.fingerprint())
+    }
+}
+
+fn digest(of: &impl Hash) -> u128 {
+    let mut hasher = ContentHasher::default();
+    of.hash(&mut hasher);
+    hasher.fingerprint()
+}
+
+/// Digests values; lists and dicts that come again are named by when they came first.
+struct ValueDigest<'v> {
+    hasher: ContentHasher,
+    met: FxHashMap<ValueIdentity<'v>, usize>,
+    left: usize,
+}
+
+impl<'v> ValueDigest<'v> {
+    /// Adds a value; none if it cannot be digested.
+    fn add(&mut self, value: Value<'v>) -> Option<()> {
+        self.left = self.left.checked_sub(1)?;
+        value.get_type().hash(&mut self.hasher);
+        if let Some(noun) = Handle::of(value) {
+            noun.hash(&mut self.hasher);
+        } else if let Some(pool) = value.downcast_ref::<PoolValue<'v>>() {
+            pool.name.hash(&mut self.hasher);
+        } else if value.downcast_ref::<RankValue>().is_some() || value.is_none() {
+            // Its type says all.
+        } else if let Some(text) = value.unpack_str() {
+            text.hash(&mut self.hasher);
+        } else if let Some(truth) = value.unpack_bool() {
+            truth.hash(&mut self.hasher);
+        } else if ["int", "float", "range"].contains(&value.get_type()) {
+            value.to_repr().hash(&mut self.hasher);
+        } else if let Some(tuple) = TupleRef::from_value(value) {
+            tuple.len().hash(&mut self.hasher);
+            tuple.iter().try_for_each(|part| self.add(part))?;
+        } else if let Some(fields) = StructRef::from_value(value) {
+            for (name, part) in fields.iter() {
+                name.as_str().hash(&mut self.hasher);
+                self.add(part)?;
+            }
+            u8::MAX.hash(&mut self.hasher);
+        } else if self.came_before(value) {
+            // It was digested then.
+        } else if let Some(list) = ListRef::from_value(value) {
+            list.len().hash(&mut self.hasher);
+            list.iter().try_for_each(|part| self.add(part))?;
+        } else if let Some(dict) = DictRef::from_value(value) {
+            dict.len().hash(&mut self.hasher);
+            for (key, part) in dict.iter() {
+                self.add(key)?;
+                self.add(part)?;
+            }
+        } else if value.unpack_frozen().is_some() {
+            // A function of a file, or what else a file holds: there is one of it.
+            value.identity().hash(&mut self.hasher);
+        } else {
+            return None;
+        }
+        Some(())
+    }
+
+    fn came_before(&mut self, value: Value<'v>) -> bool {
+        let next = self.met.len();
+        let nth = *self.met.entry(value.identity()).or_insert(next);
+        nth.hash(&mut self.hasher);
+        nth < next
+    }
+}
