@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use starlark::codemap::Span;
-use starlark::syntax::ast::{AssignTargetP, AstAssignTarget, AstExpr, AstStmt, ExprP, StmtP};
+use starlark::syntax::ast::{AssignTargetP, AstAssignTarget, AstExpr, AstStmt, ClauseP, ExprP, StmtP};
 
 /// The statements of the functions of a file.
 #[derive(Debug, Default)]
@@ -31,6 +31,14 @@ pub(crate) struct AliveAt {
 }
 
 type VariableNames<'a> = BTreeSet<&'a str>;
+
+/// Names that mean more in a function.
+struct FunctionNames<'a> {
+    /// Variables that functions inside read whenever they are called.
+    captured: VariableNames<'a>,
+    /// Variables of which the interpreter cannot tell what they hold.
+    ambiguous: VariableNames<'a>,
+}
 
 /// What may be read after the ways on which control leaves a statement.
 #[derive(Clone, Copy)]
@@ -80,12 +88,19 @@ impl Alive {
     /// All functions in a statement, those in functions included.
     fn functions(&mut self, statement: &AstStmt) {
         if let StmtP::Def(def) = &statement.node {
-            // A function inside reads variables whenever it is called.
             let mut captured = VariableNames::new();
             captured_in(&def.body, &mut captured);
+            // The interpreter shows variables of comprehensions by their names alone.
+            let (mut own, mut ambiguous) = (VariableNames::new(), VariableNames::new());
+            own.extend(
+                def.params.iter().filter_map(|param| param.ident()).map(|name| name.node.ident.as_str()),
+            );
+            assigned_in(&def.body, &mut own);
+            def.body.visit_expr(|expr| comprehended(expr, &mut ambiguous));
+            ambiguous.retain(|name| own.contains(name));
             let nothing = VariableNames::new();
             let after = After { next: &nothing, end_of_loop: &nothing, next_turn: &nothing, loops: 0 };
-            self.before(&def.body, after, &captured);
+            self.before(&def.body, after, &FunctionNames { captured, ambiguous });
         }
         statement.visit_stmt(|inner| self.functions(inner));
     }
@@ -95,13 +110,13 @@ impl Alive {
         &mut self,
         statement: &'a AstStmt,
         after: After<'a, '_>,
-        captured: &VariableNames<'a>,
+        of: &FunctionNames<'a>,
     ) -> VariableNames<'a> {
         let mut read = after.next.clone();
         match &statement.node {
             StmtP::Statements(all) => {
                 for statement in all.iter().rev() {
-                    read = self.before(statement, After { next: &read, ..after }, captured);
+                    read = self.before(statement, After { next: &read, ..after }, of);
                 }
                 return read;
             }
@@ -123,13 +138,13 @@ impl Alive {
                 reads(value, &mut read);
             }
             StmtP::If(condition, then) => {
-                read.extend(self.before(then, after, captured));
+                read.extend(self.before(then, after, of));
                 reads(condition, &mut read);
             }
             StmtP::IfElse(condition, branches) => {
                 let (then, otherwise) = &**branches;
-                read = self.before(then, after, captured);
-                read.extend(self.before(otherwise, after, captured));
+                read = self.before(then, after, of);
+                read.extend(self.before(otherwise, after, of));
                 reads(condition, &mut read);
             }
             StmtP::For(turns) => {
@@ -137,7 +152,7 @@ impl Alive {
                 loop {
                     let loops = after.loops + 1;
                     let inside = After { next: &read, end_of_loop: after.next, next_turn: &read, loops };
-                    let mut turn = self.before(&turns.body, inside, captured);
+                    let mut turn = self.before(&turns.body, inside, of);
                     assigned(&turns.var, &mut |name| _ = turn.remove(name));
                     turns.var.visit_expr(|expr| reads(expr, &mut turn));
                     turn.extend(&read);
@@ -154,7 +169,10 @@ impl Alive {
             }
             StmtP::Pass | StmtP::Load(_) => {}
         }
-        read.extend(captured);
+        read.extend(&of.captured);
+        if !read.is_disjoint(&of.ambiguous) {
+            return read;
+        }
         let variables = read.iter().map(|name| Arc::from(*name)).collect();
         let is_loop = matches!(statement.node, StmtP::For(_));
         self.statements.insert(bounds(statement.span), AliveAt { variables, is_loop, loops: after.loops });
@@ -177,6 +195,31 @@ fn assigned<'a>(target: &'a AstAssignTarget, each: &mut impl FnMut(&'a str)) {
         AssignTargetP::Tuple(parts) => parts.iter().for_each(|part| assigned(part, each)),
         AssignTargetP::Index(_) | AssignTargetP::Dot(..) => {}
     }
+}
+
+/// The variables to which the statements of a function assign.
+fn assigned_in<'a>(statement: &'a AstStmt, own: &mut VariableNames<'a>) {
+    match &statement.node {
+        StmtP::Assign(assign) => assigned(&assign.lhs, &mut |name| _ = own.insert(name)),
+        StmtP::AssignModify(target, ..) => assigned(target, &mut |name| _ = own.insert(name)),
+        StmtP::For(turns) => assigned(&turns.var, &mut |name| _ = own.insert(name)),
+        StmtP::Def(def) => _ = own.insert(&def.name.node.ident),
+        _ => {}
+    }
+    statement.visit_stmt(|inner| assigned_in(inner, own));
+}
+
+/// The variables of the comprehensions in an expression.
+fn comprehended<'a>(expr: &'a AstExpr, names: &mut VariableNames<'a>) {
+    if let ExprP::ListComprehension(_, first, more) | ExprP::DictComprehension(_, first, more) = &expr.node {
+        assigned(&first.var, &mut |name| _ = names.insert(name));
+        for clause in more {
+            if let ClauseP::For(turns) = clause {
+                assigned(&turns.var, &mut |name| _ = names.insert(name));
+            }
+        }
+    }
+    expr.visit_expr(|inner| comprehended(inner, names));
 }
 
 /// The variables that functions inside read.

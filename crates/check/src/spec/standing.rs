@@ -91,6 +91,10 @@ impl ProgramStanding {
         }
         self.last = None;
         let Some(alive) = self.alive(statement, texts) else { return };
+        // A function that an object keeps may change what it captured.
+        if self.functions_made > 0 && texts.values().any(|text| text.alive.mutates) {
+            return;
+        }
         let begin = statement.span.begin().get();
         self.loops.retain(|open| open.lines.contains(&begin) && open.lines.start != begin);
         for open in &mut self.loops {
@@ -103,7 +107,7 @@ impl ProgramStanding {
         }
         let Some(at) = alive.at(statement.span).filter(|at| at.loops == self.loops.len()) else { return };
         if at.is_loop || asked + ASKED_IN_A_STATEMENT >= builder.answers_given() {
-            let stands = self.digest(at, bounds(statement.span), eval, builder, (&alive, &answers));
+            let stands = self.digest(at, bounds(statement.span), eval, builder, answers);
             self.last = stands.map(|stands| (stands, asked));
             if at.is_loop {
                 let lines = begin..statement.span.end().get();
@@ -134,11 +138,8 @@ impl ProgramStanding {
         statement: (u32, u32),
         eval: &Evaluator<'_, '_, '_>,
         builder: &Builder,
-        (alive, answers): (&Alive, &[Answer]),
+        answers: &[Answer],
     ) -> Option<u128> {
-        if self.functions_made > 0 && alive.mutates {
-            return None;
-        }
         let mut digest =
             ValueDigest { hasher: ContentHasher::default(), met: FxHashMap::default(), left: VALUES_AT_MOST };
         statement.hash(&mut digest.hasher);
