@@ -77,9 +77,10 @@ fn each(files: &[std::path::PathBuf]) -> BTreeMap<String, usize> {
 /// Programs that remember much, and in many ways.
 #[test]
 fn what_a_program_holds_tells_histories_apart() {
-    let alike = each(&[enter().join("tests/growth/standing.star")]);
+    let folder = enter().join("tests/growth");
+    let alike = each(&["standing.star", "hooks.star"].map(|file| folder.join(file)));
     let names: Vec<String> = alike.iter().map(|(name, count)| format!("{name}: {count}")).collect();
-    for forgets in ["program 0", "program 5", "program 8", "program 9", "program 15"] {
+    for forgets in ["program 0", "program 5", "program 8", "program 9", "program 16", "quiet hooks"] {
         assert!(alike[forgets] > 0, "{forgets} holds nothing: {names:?}");
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use starlark::codemap::Span;
-use starlark::syntax::ast::{AssignTargetP, AstAssignTarget, AstExpr, AstStmt, ClauseP, ExprP, StmtP};
+use starlark::syntax::ast::{AssignTargetP, AstAssignTarget, AstExpr, AstStmt, ClauseP, ExprP, Stmt, StmtP};
 
 /// The statements of the functions of a file.
 #[derive(Debug, Default)]
@@ -23,8 +23,12 @@ type SpanBounds = (u32, u32);
 /// What may still be read where a statement begins.
 #[derive(Debug)]
 pub(crate) struct AliveAt {
-    /// The names of the variables, in order.
+    /// The names of the variables, in order, without those that functions inside read.
     pub(crate) variables: Box<[Arc<str>]>,
+    /// Whether functions inside read any.
+    pub(crate) captured: bool,
+    /// Whether it may give one of these a value.
+    pub(crate) captures: bool,
     pub(crate) is_loop: bool,
     /// How many loops of its function it is in.
     pub(crate) loops: usize,
@@ -34,10 +38,26 @@ type VariableNames<'a> = BTreeSet<&'a str>;
 
 /// Names that mean more in a function.
 struct FunctionNames<'a> {
-    /// Variables that functions inside read whenever they are called.
+    /// Own variables that functions inside read whenever they are called.
     captured: VariableNames<'a>,
     /// Variables of which the interpreter cannot tell what they hold.
     ambiguous: VariableNames<'a>,
+}
+
+impl FunctionNames<'_> {
+    /// Whether a statement gives a variable a value that functions inside read.
+    fn is_given_a_value(&self, statement: &Stmt) -> bool {
+        let mut given = false;
+        let mut gives = |name: &str| given |= self.captured.contains(name);
+        match statement {
+            StmtP::Assign(assign) => assigned(&assign.lhs, &mut gives),
+            StmtP::AssignModify(target, ..) => assigned(target, &mut gives),
+            StmtP::For(turns) => assigned(&turns.var, &mut gives),
+            StmtP::Def(def) => gives(&def.name.node.ident),
+            _ => {}
+        }
+        given
+    }
 }
 
 /// What may be read after the ways on which control leaves a statement.
@@ -48,6 +68,8 @@ struct After<'a, 'b> {
     next_turn: &'b VariableNames<'a>,
     /// How many loops the statement is in.
     loops: usize,
+    /// Whether one of them gives a variable a value that a function inside reads.
+    captures: bool,
 }
 
 /// Methods of lists, dicts and sets that change them.
@@ -98,8 +120,15 @@ impl Alive {
             assigned_in(&def.body, &mut own);
             def.body.visit_expr(|expr| comprehended(expr, &mut ambiguous));
             ambiguous.retain(|name| own.contains(name));
+            captured.retain(|name| own.contains(name));
             let nothing = VariableNames::new();
-            let after = After { next: &nothing, end_of_loop: &nothing, next_turn: &nothing, loops: 0 };
+            let after = After {
+                next: &nothing,
+                end_of_loop: &nothing,
+                next_turn: &nothing,
+                loops: 0,
+                captures: false,
+            };
             self.before(&def.body, after, &FunctionNames { captured, ambiguous });
         }
         statement.visit_stmt(|inner| self.functions(inner));
@@ -150,8 +179,13 @@ impl Alive {
             StmtP::For(turns) => {
                 // What a turn reads may be read after every turn.
                 loop {
-                    let loops = after.loops + 1;
-                    let inside = After { next: &read, end_of_loop: after.next, next_turn: &read, loops };
+                    let inside = After {
+                        next: &read,
+                        end_of_loop: after.next,
+                        next_turn: &read,
+                        loops: after.loops + 1,
+                        captures: after.captures || of.is_given_a_value(&statement.node),
+                    };
                     let mut turn = self.before(&turns.body, inside, of);
                     assigned(&turns.var, &mut |name| _ = turn.remove(name));
                     turns.var.visit_expr(|expr| reads(expr, &mut turn));
@@ -169,13 +203,18 @@ impl Alive {
             }
             StmtP::Pass | StmtP::Load(_) => {}
         }
-        read.extend(&of.captured);
-        if !read.is_disjoint(&of.ambiguous) {
+        read.retain(|name| !of.captured.contains(name));
+        if !read.is_disjoint(&of.ambiguous) || !of.captured.is_disjoint(&of.ambiguous) {
             return read;
         }
         let variables = read.iter().map(|name| Arc::from(*name)).collect();
         let is_loop = matches!(statement.node, StmtP::For(_));
-        self.statements.insert(bounds(statement.span), AliveAt { variables, is_loop, loops: after.loops });
+        let captured = !of.captured.is_empty();
+        let captures = after.captures || of.is_given_a_value(&statement.node);
+        self.statements.insert(
+            bounds(statement.span),
+            AliveAt { variables, captured, captures, is_loop, loops: after.loops },
+        );
         read
     }
 }

@@ -45,8 +45,10 @@ pub(crate) struct ProgramStanding {
     loops: Vec<OpenLoop>,
     /// How the evaluation stood at the last statement, after so many answers.
     last: Option<(u128, usize)>,
-    /// After how many answers every pool with a function was made.
-    functions_made: usize,
+    /// After how many answers every function that an object keeps was made, and everything that functions read had its value.
+    functions_made: Option<usize>,
+    /// Whether the last statement may have given a value to what a function reads.
+    captures: bool,
 }
 
 #[derive(Debug)]
@@ -86,15 +88,12 @@ impl ProgramStanding {
         }
         let answers = builder.answers_so_far();
         let asked = answers.len();
-        if builder.functions_kept.0.take() {
-            self.functions_made = asked;
+        // The statement before may have made a function, or given a value to what one reads.
+        if builder.functions_kept.0.take() | std::mem::replace(&mut self.captures, true) {
+            self.functions_made = Some(asked);
         }
         self.last = None;
         let Some(alive) = self.alive(statement, texts) else { return };
-        // A function that an object keeps may change what it captured.
-        if self.functions_made > 0 && texts.values().any(|text| text.alive.mutates) {
-            return;
-        }
         let begin = statement.span.begin().get();
         self.loops.retain(|open| open.lines.contains(&begin) && open.lines.start != begin);
         for open in &mut self.loops {
@@ -106,6 +105,12 @@ impl ProgramStanding {
             open.turns += u32::from(first == begin);
         }
         let Some(at) = alive.at(statement.span).filter(|at| at.loops == self.loops.len()) else { return };
+        self.captures = at.captures;
+        // A function may change a list that it captured.
+        let functions = self.functions_made.is_some() || at.captured;
+        if functions && texts.values().any(|text| text.alive.mutates) {
+            return;
+        }
         if at.is_loop || asked + ASKED_IN_A_STATEMENT >= builder.answers_given() {
             let stands = self.digest(at, bounds(statement.span), eval, builder, answers);
             self.last = stands.map(|stands| (stands, asked));
@@ -143,8 +148,8 @@ impl ProgramStanding {
         let mut digest =
             ValueDigest { hasher: ContentHasher::default(), met: FxHashMap::default(), left: VALUES_AT_MOST };
         statement.hash(&mut digest.hasher);
-        // Objects keep functions as they were made, and what these captured.
-        answers[..self.functions_made].hash(&mut digest.hasher);
+        // Objects keep functions as they were made, and these what they captured.
+        answers[..self.functions_made.unwrap_or(0)].hash(&mut digest.hasher);
         for open in &self.loops {
             (open.lines.start, open.begun?, open.turns).hash(&mut digest.hasher);
         }
