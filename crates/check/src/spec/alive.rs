@@ -48,14 +48,7 @@ impl FunctionNames<'_> {
     /// Whether a statement gives a variable a value that functions inside read.
     fn is_given_a_value(&self, statement: &Stmt) -> bool {
         let mut given = false;
-        let mut gives = |name: &str| given |= self.captured.contains(name);
-        match statement {
-            StmtP::Assign(assign) => assigned(&assign.lhs, &mut gives),
-            StmtP::AssignModify(target, ..) => assigned(target, &mut gives),
-            StmtP::For(turns) => assigned(&turns.var, &mut gives),
-            StmtP::Def(def) => gives(&def.name.node.ident),
-            _ => {}
-        }
+        gives(statement, &mut |name| given |= self.captured.contains(name));
         given
     }
 }
@@ -227,6 +220,25 @@ fn reads<'a>(expr: &'a AstExpr, read: &mut VariableNames<'a>) {
     expr.visit_expr(|inner| reads(inner, read));
 }
 
+/// The variables that a statement itself gives a value.
+fn gives<'a>(statement: &'a Stmt, each: &mut impl FnMut(&'a str)) {
+    match statement {
+        StmtP::Assign(assign) => assigned(&assign.lhs, each),
+        StmtP::AssignModify(target, ..) => assigned(target, each),
+        StmtP::For(turns) => assigned(&turns.var, each),
+        StmtP::Def(def) => each(&def.name.node.ident),
+        StmtP::Break
+        | StmtP::Continue
+        | StmtP::Pass
+        | StmtP::Return(_)
+        | StmtP::Expression(_)
+        | StmtP::Statements(_)
+        | StmtP::If(..)
+        | StmtP::IfElse(..)
+        | StmtP::Load(_) => {}
+    }
+}
+
 /// The variables that an assignment gives a value.
 fn assigned<'a>(target: &'a AstAssignTarget, each: &mut impl FnMut(&'a str)) {
     match &target.node {
@@ -238,13 +250,7 @@ fn assigned<'a>(target: &'a AstAssignTarget, each: &mut impl FnMut(&'a str)) {
 
 /// The variables to which the statements of a function assign.
 fn assigned_in<'a>(statement: &'a AstStmt, own: &mut VariableNames<'a>) {
-    match &statement.node {
-        StmtP::Assign(assign) => assigned(&assign.lhs, &mut |name| _ = own.insert(name)),
-        StmtP::AssignModify(target, ..) => assigned(target, &mut |name| _ = own.insert(name)),
-        StmtP::For(turns) => assigned(&turns.var, &mut |name| _ = own.insert(name)),
-        StmtP::Def(def) => _ = own.insert(&def.name.node.ident),
-        _ => {}
-    }
+    gives(&statement.node, &mut |name| _ = own.insert(name));
     statement.visit_stmt(|inner| assigned_in(inner, own));
 }
 
@@ -290,7 +296,16 @@ fn mutates(file: &AstStmt) -> bool {
         StmtP::Assign(assign) => indexes(&assign.lhs),
         StmtP::AssignModify(..) => true,
         StmtP::For(turns) => indexes(&turns.var),
-        _ => false,
+        StmtP::Break
+        | StmtP::Continue
+        | StmtP::Pass
+        | StmtP::Return(_)
+        | StmtP::Expression(_)
+        | StmtP::Statements(_)
+        | StmtP::If(..)
+        | StmtP::IfElse(..)
+        | StmtP::Def(_)
+        | StmtP::Load(_) => false,
     };
     file.visit_stmt(|inner| found |= mutates(inner));
     file.visit_expr(|expr| found |= in_expression(expr));
