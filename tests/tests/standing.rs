@@ -3,11 +3,14 @@
 //!
 //! Not here: what follows for states (`growth.rs`, and the laws).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
+use std::sync::Arc;
 
+use rankcheck::search::Bounds;
+use rankcheck::search::explore::explore;
 use rankcheck::spec::{load_any, spec_files};
-use rankcheck_model::{Answer, Question, Rank, Source, Terminator, ThreadStart};
+use rankcheck_model::{Answer, Config, Question, Rank, Source, Terminator, ThreadStart};
 use rankcheck_tests::repository::enter;
 
 /// How many histories of a program are compared.
@@ -78,9 +81,9 @@ fn each(files: &[std::path::PathBuf]) -> BTreeMap<String, usize> {
 #[test]
 fn what_a_program_holds_tells_histories_apart() {
     let folder = enter().join("tests/growth");
-    let alike = each(&["standing.star", "hooks.star"].map(|file| folder.join(file)));
+    let alike = each(&["standing.star", "hooks.star", "any_method.star"].map(|file| folder.join(file)));
     let names: Vec<String> = alike.iter().map(|(name, count)| format!("{name}: {count}")).collect();
-    for forgets in ["program 0", "program 5", "program 8", "program 9", "program 16", "quiet hooks"] {
+    for forgets in ["program 0", "program 5", "program 8", "program 9", "program 19", "quiet hooks"] {
         assert!(alike[forgets] > 0, "{forgets} holds nothing: {names:?}");
     }
 }
@@ -91,4 +94,20 @@ fn specs_that_stand_alike_go_on_alike() {
     let (files, _) = spec_files(&[enter().join("specs"), enter().join(Path::new("tests/growth"))]);
     let alike: usize = each(&files).values().sum();
     assert!(alike > 100, "only {alike} histories stand as others do");
+}
+
+/// What may follow a question is foreseen on each of the ways that lead to it.
+#[test]
+fn what_follows_is_known_on_each_way() {
+    let spec = load_any(&enter().join("tests/growth/follows.star")).expect("the spec is good");
+    for check in &spec.checks {
+        let source = check.source(check.ranks[0], &check.combinations()[0], &check.assume);
+        let source: Arc<dyn Source> = Arc::new(source.expect("it is a program"));
+        let found = |merge_from| {
+            let bounds = Bounds { merge_from, ..Bounds::default() };
+            let found = explore(&source, Config::new(check.ranks[0]), &bounds).expect("it evaluates");
+            (found.outcomes.into_keys().collect::<BTreeSet<_>>(), found.reached)
+        };
+        assert_eq!(found(0), found(u64::MAX), "{}", check.name);
+    }
 }

@@ -372,7 +372,8 @@ pub trait Source: Send + Sync {
     fn block(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Result<Arc<Block>, SourceError>;
 
     /// How the program stands behind a block that was asked for, if that is known. After two lists of answers behind which a thread stands
-    /// alike it gives the same blocks for the same further answers.
+    /// alike it was asked in the same places, and gives the same blocks for the same further answers, but for the numbers of
+    /// threads that are made from answers.
     fn standing(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Option<u128> {
         let _ = (rank, start, answers);
         None

@@ -30,6 +30,8 @@ pub(crate) struct AliveAt {
     /// Whether it may give one of these a value.
     pub(crate) captures: bool,
     pub(crate) is_loop: bool,
+    /// Whether nothing that can be changed is gone through, if it is a loop.
+    pub(crate) counts: bool,
     /// How many loops of its function it is in.
     pub(crate) loops: usize,
 }
@@ -66,7 +68,7 @@ struct After<'a, 'b> {
 }
 
 /// Methods of lists, dicts and sets that change them.
-const MUTATING: [&str; 13] = [
+const MUTATING: [&str; 11] = [
     "append",
     "extend",
     "insert",
@@ -78,8 +80,6 @@ const MUTATING: [&str; 13] = [
     "setdefault",
     "add",
     "discard",
-    "sort",
-    "reverse",
 ];
 
 pub(crate) fn bounds(span: Span) -> SpanBounds {
@@ -202,11 +202,12 @@ impl Alive {
         }
         let variables = read.iter().map(|name| Arc::from(*name)).collect();
         let is_loop = matches!(statement.node, StmtP::For(_));
+        let counts = matches!(&statement.node, StmtP::For(turns) if is_range(&turns.over));
         let captured = !of.captured.is_empty();
         let captures = after.captures || of.is_given_a_value(&statement.node);
         self.statements.insert(
             bounds(statement.span),
-            AliveAt { variables, captured, captures, is_loop, loops: after.loops },
+            AliveAt { variables, captured, captures, is_loop, counts, loops: after.loops },
         );
         read
     }
@@ -284,11 +285,21 @@ fn captured_in<'a>(statement: &'a AstStmt, captured: &mut VariableNames<'a>) {
     statement.visit_expr(|expr| in_expression(expr, captured));
 }
 
+/// Whether an expression is a call of `range`.
+fn is_range(over: &AstExpr) -> bool {
+    let ExprP::Call(function, _) = &over.node else { return false };
+    matches!(&function.node, ExprP::Identifier(name) if name.node.ident == "range")
+}
+
 /// Whether a list or a dict may be changed in place somewhere.
 fn mutates(file: &AstStmt) -> bool {
     fn in_expression(expr: &AstExpr) -> bool {
-        let here = matches!(&expr.node, ExprP::Dot(_, method) if MUTATING.contains(&method.node.as_str()));
-        let mut found = here;
+        let mut found = match &expr.node {
+            ExprP::Dot(_, method) => MUTATING.contains(&method.node.as_str()),
+            // It gives methods by any name.
+            ExprP::Identifier(name) => name.node.ident == "getattr",
+            _ => false,
+        };
         expr.visit_expr(|inner| found |= in_expression(inner));
         found
     }

@@ -9,7 +9,7 @@ mod memo;
 mod names;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::panic::Location;
 use std::sync::Arc;
@@ -91,6 +91,8 @@ struct Unfinished {
     ops: Vec<Statement>,
     added: usize,
     asked: usize,
+    /// Where something was asked.
+    asked_at: BTreeSet<LocId>,
     next_slot: u32,
     hasher: FxHasher,
     /// Hash of everything up to the last answered question, which stood at this location.
@@ -127,6 +129,7 @@ impl Builder {
             ops: Vec::new(),
             added: 0,
             asked: 0,
+            asked_at: BTreeSet::new(),
             next_slot: 0,
             hasher: FxHasher::default(),
             prefix: None,
@@ -226,6 +229,7 @@ impl Builder {
             return Err(Stop::Asked);
         };
         progress.asked += 1;
+        progress.asked_at.insert(loc);
         progress.prefix = Some((progress.hasher.finish(), loc));
         answer.hash(&mut progress.hasher);
         let slot = progress.next_slot;
@@ -274,8 +278,10 @@ impl Builder {
 
     /// Adds what it has counted to a digest of how the evaluation stands.
     pub(crate) fn hash_counts(&self, hasher: &mut ContentHasher) {
-        let Unfinished { added, asked, next_slot, .. } = &*self.progress.borrow();
+        let Unfinished { added, asked, asked_at, next_slot, .. } = &*self.progress.borrow();
         (added, asked, next_slot, self.read_rank.is_read()).hash(hasher);
+        // What may follow a question is known by where it was asked.
+        asked_at.hash(hasher);
         self.blocks.borrow().hash(hasher);
     }
 

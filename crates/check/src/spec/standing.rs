@@ -47,6 +47,8 @@ pub(crate) struct ProgramStanding {
     last: Option<(u128, usize)>,
     /// After how many answers every function that an object keeps was made, and everything that functions read had its value.
     functions_made: Option<usize>,
+    /// How many objects kept functions at the last statement.
+    functions_kept: u32,
     /// Whether the last statement may have given a value to what a function reads.
     captures: bool,
 }
@@ -62,14 +64,15 @@ struct OpenLoop {
     turns: u32,
 }
 
-/// Notes for [`ProgramStanding`] that verbs leave behind.
+/// How many objects keep functions of the program.
 #[derive(Debug, Default)]
-pub(crate) struct FunctionsKept(Cell<bool>);
+pub(crate) struct FunctionsKept(Cell<u32>);
 
 impl FunctionsKept {
-    /// A function of the program is kept by an object.
-    pub(crate) fn note(&self) {
-        self.0.set(true);
+    /// An object keeps functions of the program; gives its number among those that do.
+    pub(crate) fn count(&self) -> u32 {
+        self.0.set(self.0.get() + 1);
+        self.0.get()
     }
 }
 
@@ -89,7 +92,9 @@ impl ProgramStanding {
         let answers = builder.answers_so_far();
         let asked = answers.len();
         // The statement before may have made a function, or given a value to what one reads.
-        if builder.functions_kept.0.take() | std::mem::replace(&mut self.captures, true) {
+        let kept = builder.functions_kept.0.get();
+        let makes = std::mem::replace(&mut self.functions_kept, kept) != kept;
+        if std::mem::replace(&mut self.captures, true) || makes {
             self.functions_made = Some(asked);
         }
         self.last = None;
@@ -106,13 +111,12 @@ impl ProgramStanding {
         }
         let Some(at) = alive.at(statement.span).filter(|at| at.loops == self.loops.len()) else { return };
         self.captures = at.captures;
-        // A function may change a list that it captured.
-        let functions = self.functions_made.is_some() || at.captured;
-        if functions && texts.values().any(|text| text.alive.mutates) {
-            return;
-        }
+        // A function may change a list that it captured, and a turn one that the loop goes through.
+        let hidden = self.functions_made.is_some() || at.captured || (at.is_loop && !at.counts);
+        let changes = hidden && texts.values().any(|text| text.alive.mutates);
         if at.is_loop || asked + ASKED_IN_A_STATEMENT >= builder.answers_given() {
-            let stands = self.digest(at, bounds(statement.span), eval, builder, answers);
+            let digest = || self.digest(at, bounds(statement.span), eval, builder, answers);
+            let stands = (!changes).then(digest).flatten();
             self.last = stands.map(|stands| (stands, asked));
             if at.is_loop {
                 let lines = begin..statement.span.end().get();
@@ -130,11 +134,12 @@ impl ProgramStanding {
 
     fn alive(&mut self, statement: FileSpanRef<'_>, texts: &Texts) -> Option<Arc<Alive>> {
         let id = statement.file.id();
-        if self.file.as_ref().is_none_or(|(known, _)| *known != id) {
+        if self.file.is_none() {
             let text = texts.get(statement.file.filename())?;
             self.file = Some((id, Arc::clone(&text.alive)));
         }
-        self.file.as_ref().map(|(_, alive)| Arc::clone(alive))
+        // A function of another file may have been put in place of its call.
+        self.file.as_ref().filter(|(known, _)| *known == id).map(|(_, alive)| Arc::clone(alive))
     }
 
     fn digest(
@@ -190,14 +195,14 @@ impl<'v> ValueDigest<'v> {
         if let Some(noun) = Handle::of(value) {
             noun.hash(&mut self.hasher);
         } else if let Some(pool) = value.downcast_ref::<PoolValue<'v>>() {
-            pool.name.hash(&mut self.hasher);
+            (pool.name, pool.keeps_functions).hash(&mut self.hasher);
         } else if value.downcast_ref::<RankValue>().is_some() || value.is_none() {
             // Its type says all.
         } else if let Some(text) = value.unpack_str() {
             text.hash(&mut self.hasher);
         } else if let Some(truth) = value.unpack_bool() {
             truth.hash(&mut self.hasher);
-        } else if ["int", "float", "range"].contains(&value.get_type()) {
+        } else if ["int", "range"].contains(&value.get_type()) {
             value.to_repr().hash(&mut self.hasher);
         } else if let Some(tuple) = TupleRef::from_value(value) {
             tuple.len().hash(&mut self.hasher);
@@ -229,6 +234,8 @@ impl<'v> ValueDigest<'v> {
     }
 
     fn came_before(&mut self, value: Value<'v>) -> bool {
+        // What a file holds cannot be changed.
+        value.unpack_frozen().is_some().hash(&mut self.hasher);
         let next = self.met.len();
         let nth = *self.met.entry(value.identity()).or_insert(next);
         nth.hash(&mut self.hasher);

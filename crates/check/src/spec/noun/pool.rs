@@ -262,6 +262,10 @@ pub(crate) struct PoolValue<'v> {
     #[allocative(skip)]
     #[trace(static)]
     pub(crate) name: Token,
+    /// Its number among the objects that keep functions, if it does.
+    #[allocative(skip)]
+    #[trace(static)]
+    pub(crate) keeps_functions: Option<u32>,
     #[allocative(skip)]
     on_segment: Option<Value<'v>>,
     #[allocative(skip)]
@@ -322,10 +326,8 @@ pub(crate) fn pools_of_rank(methods: &mut MethodsBuilder) {
         let builder = builder(eval)?;
         let name = builder.pool(caching)?.name;
         let (on_segment, on_segment_free) = (given(on_segment), given(on_segment_free));
-        if on_segment.or(on_segment_free).is_some() {
-            builder.functions_kept.note();
-        }
-        Ok(eval.heap().alloc(PoolValue { name, on_segment, on_segment_free }))
+        let keeps_functions = on_segment.or(on_segment_free).map(|_| builder.functions_kept.count());
+        Ok(eval.heap().alloc(PoolValue { name, keeps_functions, on_segment, on_segment_free }))
     }
 
     fn grew<'v>(
