@@ -294,11 +294,11 @@ fn is_range(over: &AstExpr) -> bool {
 /// Whether a list or a dict may be changed in place somewhere.
 fn mutates(file: &AstStmt) -> bool {
     fn in_expression(expr: &AstExpr) -> bool {
-        let mut found = match &expr.node {
-            ExprP::Dot(_, method) => MUTATING.contains(&method.node.as_str()),
+        let mut found = if let ExprP::Identifier(name) = &expr.node {
             // It gives methods by any name.
-            ExprP::Identifier(name) => name.node.ident == "getattr",
-            _ => false,
+            name.node.ident == "getattr"
+        } else {
+            matches!(&expr.node, ExprP::Dot(_, method) if MUTATING.contains(&method.node.as_str()))
         };
         expr.visit_expr(|inner| found |= in_expression(inner));
         found
