@@ -221,13 +221,12 @@ fn reads<'a>(expr: &'a AstExpr, read: &mut VariableNames<'a>) {
     expr.visit_expr(|inner| reads(inner, read));
 }
 
-/// The variables that a statement itself gives a value.
-fn gives<'a>(statement: &'a Stmt, each: &mut impl FnMut(&'a str)) {
+/// To what a statement itself assigns; a definition assigns to its name alone.
+fn target(statement: &Stmt) -> Option<&AstAssignTarget> {
     match statement {
-        StmtP::Assign(assign) => assigned(&assign.lhs, each),
-        StmtP::AssignModify(target, ..) => assigned(target, each),
-        StmtP::For(turns) => assigned(&turns.var, each),
-        StmtP::Def(def) => each(&def.name.node.ident),
+        StmtP::Assign(assign) => Some(&assign.lhs),
+        StmtP::AssignModify(target, ..) => Some(target),
+        StmtP::For(turns) => Some(&turns.var),
         StmtP::Break
         | StmtP::Continue
         | StmtP::Pass
@@ -236,7 +235,17 @@ fn gives<'a>(statement: &'a Stmt, each: &mut impl FnMut(&'a str)) {
         | StmtP::Statements(_)
         | StmtP::If(..)
         | StmtP::IfElse(..)
-        | StmtP::Load(_) => {}
+        | StmtP::Def(_)
+        | StmtP::Load(_) => None,
+    }
+}
+
+/// The variables that a statement itself gives a value.
+fn gives<'a>(statement: &'a Stmt, each: &mut impl FnMut(&'a str)) {
+    if let StmtP::Def(def) = statement {
+        each(&def.name.node.ident);
+    } else if let Some(target) = target(statement) {
+        assigned(target, each);
     }
 }
 
@@ -303,21 +312,7 @@ fn mutates(file: &AstStmt) -> bool {
         expr.visit_expr(|inner| found |= in_expression(inner));
         found
     }
-    let mut found = match &file.node {
-        StmtP::Assign(assign) => indexes(&assign.lhs),
-        StmtP::AssignModify(..) => true,
-        StmtP::For(turns) => indexes(&turns.var),
-        StmtP::Break
-        | StmtP::Continue
-        | StmtP::Pass
-        | StmtP::Return(_)
-        | StmtP::Expression(_)
-        | StmtP::Statements(_)
-        | StmtP::If(..)
-        | StmtP::IfElse(..)
-        | StmtP::Def(_)
-        | StmtP::Load(_) => false,
-    };
+    let mut found = matches!(file.node, StmtP::AssignModify(..)) || target(&file.node).is_some_and(indexes);
     file.visit_stmt(|inner| found |= mutates(inner));
     file.visit_expr(|expr| found |= in_expression(expr));
     found

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rankcheck_model::Answer;
-use rankcheck_model::id::ContentHasher;
+use rankcheck_model::id::{ContentHasher, fingerprint};
 use rustc_hash::FxHashMap;
 use starlark::codemap::{CodeMapId, FileSpanRef};
 use starlark::eval::Evaluator;
@@ -104,7 +104,7 @@ impl ProgramStanding {
         for open in &mut self.loops {
             let first = *open.first.get_or_insert_with(|| {
                 let between = &answers[open.answered..];
-                open.begun = open.begun.map(|begun| digest(&(begun, between)));
+                open.begun = open.begun.map(|begun| fingerprint(&(begun, between)));
                 begin
             });
             open.turns += u32::from(first == begin);
@@ -129,7 +129,7 @@ impl ProgramStanding {
     pub(crate) fn at_question(&self, builder: &Builder) -> Option<u128> {
         let (stood, answered) = self.last?;
         let answers = builder.answers_so_far();
-        Some(digest(&(stood, &answers[answered..])))
+        Some(fingerprint(&(stood, &answers[answered..])))
     }
 
     fn alive(&mut self, statement: FileSpanRef<'_>, texts: &Texts) -> Option<Arc<Alive>> {
@@ -172,12 +172,6 @@ impl ProgramStanding {
         }
         Some(digest.hasher.fingerprint())
     }
-}
-
-fn digest(of: &impl Hash) -> u128 {
-    let mut hasher = ContentHasher::default();
-    of.hash(&mut hasher);
-    hasher.fingerprint()
 }
 
 /// Digests values; lists and dicts that come again are named by when they came first.
