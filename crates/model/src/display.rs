@@ -32,15 +32,15 @@ impl Names<Modelled> for Machine {
     }
 
     fn memory(&self, memory: &MemoryId) -> String {
-        self.memory_name(*memory)
+        self.told(*memory)
     }
 
     fn address(&self, address: &AddressId) -> String {
-        self.memory_name(address.0)
+        self.told(address.0)
     }
 
     fn exported(&self, exported: &Buffer) -> String {
-        self.memory_name(exported.memory)
+        self.told(exported.memory)
     }
 
     fn foreign(&self, foreign: &Infallible) -> Arc<str> {
@@ -49,6 +49,13 @@ impl Names<Modelled> for Machine {
 }
 
 impl Machine {
+    /// The name of memory, for a text that a run may leave behind: the call that a rank hangs in, or one that failed. That of a
+    /// segment has its number.
+    fn told(&self, memory: MemoryId) -> String {
+        self.look_at_numbers(memory);
+        self.memory_name(memory)
+    }
+
     /// A value in words.
     #[must_use]
     pub fn value_name(&self, value: &Value) -> String {
