@@ -130,6 +130,13 @@ impl Worklist {
         }
     }
 
+    /// Who ends leaves its communicators, for which others may wait.
+    fn wake_if_ended(&mut self, state: &State, rank: Rank, thread: u32) {
+        if !state.rank(rank).thread(thread).running() {
+            self.wake_watchers();
+        }
+    }
+
     fn push_rank(&mut self, state: &State, rank: Rank) {
         self.push_streams(state, rank);
         let r = state.rank(rank);
@@ -213,6 +220,7 @@ impl Machine {
         let rank = self.leave_the_dead(state, &rendezvous)?;
         work.arrived.remove(&rendezvous);
         work.push_rank(state, rank);
+        work.wake_watchers();
         work.pop()
     }
 
@@ -236,10 +244,10 @@ impl Machine {
             let shared = self.here(state, rank, thread).wakes();
             self.cx(state, rank, thread).run_thread(plan);
             progressed = true;
-            // Who ends leaves its communicators.
-            if shared || !state.rank(rank).thread(thread).running() {
+            if shared {
                 work.wake_watchers();
             }
+            work.wake_if_ended(state, rank, thread);
             entered.extend(state.rank(rank).thread(thread).waits().cloned());
             if !entered.is_empty() {
                 break;
@@ -283,6 +291,7 @@ impl Machine {
         self.meet(state, rendezvous);
         for (rank, (thread, in_others)) in invited.iter().zip(here) {
             work.push_rank(state, *rank);
+            work.wake_if_ended(state, *rank, thread);
             // A registration that a leftover stood in for goes on to the next rendezvous. Where the end of a group is,
             // it was counted when it came.
             if let Status::Waiting(next) = &state.rank(*rank).thread(thread).status()
