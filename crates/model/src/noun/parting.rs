@@ -8,6 +8,8 @@ use crate::cx::Here;
 use crate::describe::{Describe, Description};
 use crate::host::value::{CommId, Value};
 use crate::machine::{Connections, Machine};
+use crate::noun::comm::CommOp;
+use crate::op::Op;
 use crate::program::Operand;
 use crate::rank::Rank;
 use crate::state::{RankState, State};
@@ -44,6 +46,11 @@ impl Here<'_> {
         let Value::Comm(comm) = Machine::value(self.state, self.rank, comm) else { return None };
         let comm_state = self.me().comm(comm)?;
         (comm_state.parting() == Some(self.thread)).then_some(comm)
+    }
+
+    /// Whether an operation of the thread is the destruction of a communicator that it has left, and only returns.
+    pub(super) fn has_left(self, op: &Op) -> bool {
+        matches!(op, Op::Comm(CommOp::Destroy { comm, .. }) if self.parts_from(comm).is_some())
     }
 }
 

@@ -349,10 +349,14 @@ impl Cx<'_> {
             self.here().log_next(op_ref);
         }
         let (rank, thread) = (self.rank, Thread(self.thread));
+        let block = Arc::clone(&self.this().block);
+        let returns = matches!(self.this().next_in(&block), Next::Op(op) if self.here().has_left(&op.op));
         let t = self.this_mut();
-        t.clock.tick();
+        // Which rank leaves a communicator first is nobody's doing, so whoever waits there has done no more than who does not.
+        if !returns {
+            t.clock.tick();
+        }
         m.note(Moment { op: op_ref, replay: None, lane: Lane::Thread(rank, thread) }, &t.clock);
-        let block = Arc::clone(&t.block);
         match t.next_in(&block) {
             Next::Return | Next::Unknown => {}
             Next::Ask(question, _) => self.ask(question),
