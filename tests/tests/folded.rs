@@ -146,7 +146,7 @@ fn a_long_run_becomes_a_short_one() {
     assert_eq!(folds[0].ranks.len(), 8);
     assert!(left < 0.05, "{left}");
     assert!(found.is_empty(), "{found:?}");
-    assert!(folds[0].to_string().contains("repeat others on ranks 0 to 7"), "{}", folds[0]);
+    assert!(folds[0].to_string().contains("iterations on ranks 0 to 7 repeat others"), "{}", folds[0]);
 }
 
 #[test]

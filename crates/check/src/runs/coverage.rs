@@ -18,11 +18,13 @@ use super::judge::Recording;
 use super::lower::RankRun;
 use super::world::{RunComm, RunCommId};
 
-/// How much of a recorded run was judged; what was folded away is not counted.
+/// How much of a recorded run was judged. Of what was folded away only collectives are counted, on their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Coverage {
     /// Collectives that all members made, replays of graphs included.
     pub collectives: u64,
+    /// Collectives of iterations that repeat others, and were not judged again.
+    pub repeated_collectives: u64,
     /// Sends and receives, a pair as one.
     pub transfers: u64,
     /// Registrations of windows that all members made.
@@ -49,6 +51,7 @@ impl Coverage {
         for (at, comm) in (0..).zip(&world.comms) {
             let comm_id = RunCommId(at);
             coverage.collectives += all_made(comm, &walks, |walk| walk.collectives.get(&comm_id));
+            coverage.repeated_collectives += all_made(comm, &walks, |walk| walk.repeated.get(&comm_id));
             coverage.windows += all_made(comm, &walks, |walk| walk.windows.get(&comm_id));
             coverage.communicators += all_made(comm, &walks, |walk| walk.made.get(&comm_id)).min(1);
         }
@@ -86,6 +89,9 @@ impl fmt::Display for Coverage {
         if !parts.is_empty() {
             write!(f, "{} ", parts.join(", "))?;
         }
+        if self.repeated_collectives > 0 {
+            write!(f, "and {} that repeat these ", self.repeated_collectives)?;
+        }
         if self.communicators > 0 {
             let before = if parts.is_empty() { "the set-up of" } else { "on" };
             write!(f, "{before} {} communicator{} ", self.communicators, plural(self.communicators))?;
@@ -108,6 +114,7 @@ fn all_made<'a>(
 #[derive(Debug, Default)]
 struct JudgedCounts {
     collectives: FxHashMap<RunCommId, u64>,
+    repeated: FxHashMap<RunCommId, u64>,
     windows: FxHashMap<RunCommId, u64>,
     made: FxHashMap<RunCommId, u64>,
     sends: u64,
@@ -122,6 +129,9 @@ impl JudgedCounts {
     fn of(program: &RankRun) -> Self {
         let mut counts = Self::default();
         counts.walk(program, &program.blocks[0].ops);
+        for (comm, times) in program.repeated_collectives() {
+            *counts.repeated.entry(comm).or_default() += u64::from(times);
+        }
         counts
     }
 

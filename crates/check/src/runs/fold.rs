@@ -53,19 +53,13 @@ pub struct Fold {
 impl fmt::Display for Fold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ranks, iterations, gone, calls, from } = self;
+        let first = ranks[0].0;
+        let ranks = in_few_words(ranks);
         write!(
             f,
-            "{gone} of {iterations} iterations (from call {from} of rank {}) repeat others on ",
-            ranks[0].0
-        )?;
-        match &ranks[..] {
-            [only] => write!(f, "rank {}", only.0)?,
-            [first, .., last] if (last.0 - first.0) as usize + 1 == ranks.len() => {
-                write!(f, "ranks {} to {}", first.0, last.0)?;
-            }
-            some => write!(f, "{} ranks", some.len())?,
-        }
-        write!(f, ": {calls} calls not judged again")
+            "{gone} of {iterations} iterations on {ranks} repeat others, from call {from} of rank {first} on: {calls} calls were \
+             not judged again"
+        )
     }
 }
 
@@ -117,20 +111,21 @@ impl fmt::Display for RankCopies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ranks, of, calls } = self;
         let does = |ranks: &[Rank]| if ranks.len() == 1 { "does" } else { "do" };
-        let words = |ranks: &[Rank]| {
-            let words = ranks_in_words(ranks.iter().copied());
-            if words.len() > WORDS_AT_MOST { format!("{} ranks", ranks.len()) } else { words }
-        };
-        write!(f, "{} {} what {} {}", words(ranks), does(ranks), words(of), does(of))?;
+        write!(f, "{} {} what {} {}", in_few_words(ranks), does(ranks), in_few_words(of), does(of))?;
         if let ([copy, _, ..], [original, _, ..]) = (&ranks[..], &of[..]) {
             write!(f, ", such as rank {} what rank {} does", copy.0, original.0)?;
         }
-        write!(f, ": {calls} calls not judged again")
+        write!(f, ": {calls} calls were not judged again")
     }
 }
 
 /// Longer lists of ranks are told by how many they are.
 const WORDS_AT_MOST: usize = 60;
+
+fn in_few_words(ranks: &[Rank]) -> String {
+    let words = ranks_in_words(ranks.iter().copied());
+    if words.len() > WORDS_AT_MOST { format!("{} ranks", ranks.len()) } else { words }
+}
 
 /// Folds the sequences of a world; `sequences` are those of `world.members`, in that order, and stay so: ranks that are taken out
 /// are no members any more.

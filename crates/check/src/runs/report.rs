@@ -370,7 +370,8 @@ fn rests(judged: &Judged) -> Vec<String> {
     lines.extend(judged.recording.folds());
     if !judged.recording.folded.iterations.is_empty() {
         lines.push(
-            "numbers of collectives and registrations do not count what was not judged again".to_owned(),
+            "numbers of collectives and registrations leave out iterations that were not judged again"
+                .to_owned(),
         );
     }
     let threads = judged.there().map(|(_, program)| program.threads).max().unwrap_or(0);

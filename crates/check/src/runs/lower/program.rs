@@ -335,6 +335,13 @@ impl RankRun {
         skipped.map(|(.., times)| times).sum()
     }
 
+    /// How many collectives of iterations were left out that repeat others, by communicator. What came before the first operation was
+    /// not recorded, and repeats nothing.
+    pub(in crate::runs) fn repeated_collectives(&self) -> impl Iterator<Item = (RunCommId, u32)> {
+        let repeated = self.skipped.iter().filter(|(at, ..)| *at > LocId(self.base));
+        repeated.map(|(_, comm, times)| (*comm, *times))
+    }
+
     /// The end of the group that an operation is in. Groups are written as a whole, and none lies in another.
     pub(in crate::runs) fn end_of_group(&self, loc: LocId) -> Option<LocId> {
         let ops =
