@@ -16,6 +16,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use miette::Diagnostic;
 
 use crate::report::terminal::{Appearance, appearing};
+use crate::spec::{DRAWN_WIDTH, drawn};
 
 /// The exit code for bad specs and bad usage.
 pub(super) const BAD: u8 = 2;
@@ -26,12 +27,12 @@ static LOST: Mutex<Option<std::io::Error>> = Mutex::new(None);
 /// When there are colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(super) enum ColorWhen {
-    /// On a terminal, unless `NO_COLOR` is set; anywhere, if `CLICOLOR_FORCE` is.
+    /// On a terminal unless `NO_COLOR` is set, and everywhere if `CLICOLOR_FORCE` is.
     #[default]
     Auto,
-    /// Into pipes and files too.
+    /// In pipes and files, too.
     Always,
-    /// Not on a terminal either.
+    /// Nowhere, not even on a terminal.
     Never,
 }
 
@@ -104,19 +105,12 @@ pub(super) fn note(text: impl Display) {
 
 /// Prints an error as a diagnostic and returns the exit code for bad specs and usage.
 pub(super) fn bad(error: &dyn Diagnostic) -> u8 {
-    const WIDTH: usize = 100;
-    let theme = match look().1 {
-        true => miette::GraphicalTheme::unicode(),
-        false => miette::GraphicalTheme::unicode_nocolor(),
-    };
     let width = look().0.width.filter(|_| std::io::stderr().is_terminal());
-    let mut text = String::new();
-    let handler = miette::GraphicalReportHandler::new_themed(theme)
-        .with_width(width.map_or(WIDTH, |width| width.clamp(WIDTH / 2, WIDTH)));
-    if handler.render_report(&mut text, error).is_err() {
-        text = error.to_string();
-    }
-    note(text);
+    let width = width.map_or(DRAWN_WIDTH, |width| width.clamp(DRAWN_WIDTH / 2, DRAWN_WIDTH));
+    let text = drawn(error, look().1, width);
+    // Lines that a frame is drawn around stand apart from what follows.
+    let end = if text.contains('\n') { "\n" } else { "" };
+    note(format_args!("{text}{end}"));
     BAD
 }
 

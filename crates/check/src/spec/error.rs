@@ -33,7 +33,8 @@ struct SpecReport {
     help: Option<String>,
     loc: Option<Loc>,
     source: Option<NamedSource<String>>,
-    span: Option<SourceSpan>,
+    /// What in the text it is about, the first what it is about most, each with what is said there.
+    labels: Vec<(String, SourceSpan)>,
 }
 
 /// A [`SpecError`] as it is written into files.
@@ -44,29 +45,32 @@ struct WrittenError {
     loc: Option<Loc>,
     /// The name of the file, and its text.
     source: Option<(String, String)>,
-    /// Where it begins in the text, and its length.
-    span: Option<(usize, usize)>,
+    /// What is said of a part of the text, where that begins, and its length in bytes.
+    labels: Vec<(String, usize, usize)>,
 }
 
 impl From<SpecError> for WrittenError {
     fn from(error: SpecError) -> Self {
-        let SpecReport { message, help, loc, source, span } = *error.0;
+        let SpecReport { message, help, loc, source, labels } = *error.0;
         let source = source.map(|source| (source.name().to_owned(), source.inner().clone()));
-        Self { message, help, loc, source, span: span.map(|span| (span.offset(), span.len())) }
+        let labels = labels.into_iter().map(|(said, span)| (said, span.offset(), span.len())).collect();
+        Self { message, help, loc, source, labels }
     }
 }
 
 impl From<WrittenError> for SpecError {
     fn from(written: WrittenError) -> Self {
-        let WrittenError { message, help, loc, source, span } = written;
+        let WrittenError { message, help, loc, source, labels } = written;
         let source = source.map(|(name, text)| NamedSource::new(name, text));
-        Self(Box::new(SpecReport { message, help, loc, source, span: span.map(Into::into) }))
+        let labels = labels.into_iter().map(|(said, begin, len)| (said, (begin, len).into())).collect();
+        Self(Box::new(SpecReport { message, help, loc, source, labels }))
     }
 }
 
 impl SpecError {
     pub(crate) fn new(message: impl Into<String>, help: Option<String>) -> Self {
-        Self(Box::new(SpecReport { message: message.into(), help, loc: None, source: None, span: None }))
+        let labels = Vec::new();
+        Self(Box::new(SpecReport { message: message.into(), help, loc: None, source: None, labels }))
     }
 
     pub(crate) fn at(
@@ -84,8 +88,18 @@ impl SpecError {
         // A call that goes over several lines is marked on its first.
         let line = text[begin..].find('\n').unwrap_or(text.len() - begin);
         error.0.source = Some(NamedSource::new(span.filename(), text.to_string()));
-        error.0.span = Some((begin, (end - begin).min(line)).into());
+        error.0.labels = vec![("here".to_owned(), (begin, (end - begin).min(line)).into())];
         error
+    }
+
+    /// Also points to a bracket that is opened before the error, and never closed.
+    fn names_open_bracket(mut self) -> Self {
+        if let (Some(source), [(_, error)]) = (&self.0.source, self.0.labels.as_slice())
+            && let Some(open) = never_closed(source.inner(), error.offset())
+        {
+            self.0.labels.push(("opened here, and never closed".to_owned(), (open, 1).into()));
+        }
+        self
     }
 
     /// An error of an evaluation, with the text that it points into.
@@ -96,7 +110,7 @@ impl SpecError {
             error.loc.as_ref().and_then(|loc| texts.get(&loc.file).map(|text| (loc, text)))
         {
             report.0.source = Some(NamedSource::new(&loc.file, text.original.to_string()));
-            report.0.span = Some(span_from(&text.original, loc));
+            report.0.labels = vec![("here".to_owned(), span_from(&text.original, loc))];
         }
         report
     }
@@ -104,10 +118,7 @@ impl SpecError {
     /// The error with the lines that it points into, in plain text.
     #[must_use]
     pub fn drawn(&self) -> String {
-        let theme = GraphicalTheme::unicode_nocolor();
-        let handler = GraphicalReportHandler::new_themed(theme).with_width(100).with_links(false);
-        let mut text = String::new();
-        handler.render_report(&mut text, self).map_or_else(|_| self.to_string(), |()| text)
+        drawn(self, false, DRAWN_WIDTH)
     }
 
     /// Returns where the error is, if that is known.
@@ -160,9 +171,85 @@ impl Diagnostic for SpecError {
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let span = self.0.span?;
-        Some(Box::new(std::iter::once(LabeledSpan::new_primary_with_span(Some("here".to_owned()), span))))
+        let mut labels = self.0.labels.iter().map(|(said, span)| (Some(said.clone()), *span));
+        let (said, span) = labels.next()?;
+        let first = std::iter::once(LabeledSpan::new_primary_with_span(said, span));
+        Some(Box::new(first.chain(labels.map(|(said, span)| LabeledSpan::new_with_span(said, span)))))
     }
+}
+
+/// How many columns an error takes at most.
+pub(crate) const DRAWN_WIDTH: usize = 100;
+
+/// A diagnostic with the lines that it points into, as it is printed: it begins as errors about arguments do.
+pub(crate) fn drawn(error: &dyn Diagnostic, colour: bool, width: usize) -> String {
+    let mut theme = match colour {
+        true => GraphicalTheme::unicode(),
+        false => GraphicalTheme::unicode_nocolor(),
+    };
+    "error:".clone_into(&mut theme.characters.error);
+    let handler = GraphicalReportHandler::new_themed(theme).with_width(width).with_links(false);
+    let mut text = String::new();
+    match handler.render_report(&mut text, error) {
+        Ok(()) => text.trim().to_owned(),
+        Err(_) => format!("error: {error}"),
+    }
+}
+
+/// Where the innermost bracket stands that is open at a place of a text, and still is at its end.
+fn never_closed(text: &str, at: usize) -> Option<usize> {
+    let mut open: Vec<(usize, char)> = Vec::new();
+    let mut open_there = None;
+    let mut rest = text.char_indices().peekable();
+    while let Some((place, char)) = rest.next() {
+        if place >= at {
+            open_there.get_or_insert_with(|| open.clone());
+        }
+        let opened_by = match char {
+            ')' => '(',
+            ']' => '[',
+            '}' => '{',
+            '(' | '[' | '{' => {
+                open.push((place, char));
+                continue;
+            }
+            '#' => {
+                while rest.next_if(|(_, char)| *char != '\n').is_some() {}
+                continue;
+            }
+            '"' | '\'' => {
+                let three = [char; 3].iter().collect::<String>();
+                let delimiter = if text[place..].starts_with(&three) { three } else { char.to_string() };
+                let end = end_of_string(&text[place..], &delimiter) + place;
+                while rest.next_if(|(place, _)| *place < end).is_some() {}
+                continue;
+            }
+            _ => continue,
+        };
+        if open.last().is_some_and(|(_, last)| *last == opened_by) {
+            open.pop();
+        }
+    }
+    let open_there = open_there.unwrap_or_else(|| open.clone());
+    open_there.iter().rev().find(|bracket| open.contains(bracket)).map(|(place, _)| *place)
+}
+
+/// Behind which byte a string ends that begins a text; one in single quotes ends with its line, closed or not.
+fn end_of_string(text: &str, delimiter: &str) -> usize {
+    let mut at = delimiter.len();
+    while let Some(rest) = text.get(at..) {
+        if rest.starts_with(delimiter) {
+            return at + delimiter.len();
+        }
+        let Some(next) = rest.chars().next().filter(|next| *next != '\n' || delimiter.len() > 1) else {
+            break;
+        };
+        at += next.len_utf8();
+        if next == '\\' {
+            at += rest.chars().nth(1).map_or(0, char::len_utf8);
+        }
+    }
+    at.min(text.len())
 }
 
 /// The location of a span of Starlark, in the text as it was written.
@@ -265,6 +352,8 @@ fn replace(error: &starlark::Error) -> (String, Option<String>) {
         )
     } else if says("Heap memory limit") {
         (HEAP_EXCEEDED.0.to_owned(), HEAP_EXCEEDED.1)
+    } else if says("unexpected symbol '='") {
+        (text.clone(), "`==` compares; `=` gives a name a value, in a statement of its own")
     } else if says("parameter") {
         (text.clone(), "the arguments of every builtin are in docs/spec-language.md")
     } else if says("referenced before assignment") {
@@ -313,6 +402,9 @@ pub(crate) fn panicked(payload: &(dyn std::any::Any + Send)) -> &str {
 pub(crate) fn spec_error(error: &starlark::Error, texts: &Texts) -> SpecError {
     let (message, help) = explain(error);
     match error.span() {
+        Some(span) if matches!(error.kind(), ErrorKind::Parser(_)) => {
+            SpecError::at(span, texts, message, help).names_open_bracket()
+        }
         Some(span) => SpecError::at(span, texts, message, help),
         None => SpecError::new(message, help),
     }
