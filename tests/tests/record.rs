@@ -60,7 +60,7 @@ fn the_exit_code_is_that_of_the_command() {
     let folder = folder("record-exit");
     let (code, said) = ended(record(&folder).arg(program()).arg("exit"));
     assert_eq!(code, Some(9), "{said}");
-    assert!(said.contains("recorded 1 processes, 5 calls"), "{said}");
+    assert!(said.contains("recorded 1 process, 5 calls"), "{said}");
     assert_eq!(calls(&folder), [5]);
     // The Python part was there for the run alone.
     assert!(!folder.join("run/.python").exists());
@@ -202,7 +202,7 @@ fn what_goes_wrong_before_the_command_is_told_apart() {
     installed.env_remove("RANKCHECK_RECORD_LIB").env("LD_LIBRARY_PATH", stand_ins());
     let (code, said) = ended(&mut installed);
     assert_eq!(code, Some(9), "{said}");
-    assert!(said.contains("recorded 1 processes"), "{said}");
+    assert!(said.contains("recorded 1 process"), "{said}");
 
     let spaced = folder.join("a space.so");
     fs::copy(recorder(), &spaced).expect("it can be copied");

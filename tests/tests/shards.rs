@@ -287,7 +287,7 @@ fn a_shard_that_is_given_twice_or_is_of_another_whole_is_not_merged() {
     fs::write(folder.join("meets.star"), format!("{spec}# edited\n")).expect("it can be written");
     refused(&with_other(&again("edited", 3, &["meets.star"])), &[&words[..], &["another revision"]].concat());
     let spec = folder.join("meets.star").display().to_string();
-    refused(&[files[0].clone(), spec], &["meets.star is not what a shard has kept", "--shard-out"]);
+    refused(&[files[0].clone(), spec], &["meets.star was not written by a shard", "--shard-out"]);
     refused(&["nowhere.jsonl".to_owned()], &["cannot read nowhere.jsonl"]);
 }
 
@@ -321,7 +321,7 @@ fn a_file_that_is_cut_off_counts_as_missing() {
     }
     fs::write(&files[1], "").expect("it can be written");
     let ran = merged(&folder, &files, &[]);
-    assert!(ran.code == 2 && ran.err.contains("its first line does not say which shard"), "{ran:?}");
+    assert!(ran.code == 2 && ran.err.contains("its first line names none"), "{ran:?}");
 }
 
 #[test]

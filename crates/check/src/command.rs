@@ -38,20 +38,21 @@ mod timeline;
 
 use std::path::PathBuf;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
 use crate::spec::{self, Spec, SpecError, spec_files};
 
-/// Finds the hang before your cluster does: checks specs of multi-GPU communication protocols.
+/// Finds the hang before your cluster does: model-checks multi-GPU communication, and judges recorded runs of it.
 #[derive(Debug, Parser)]
 #[command(
     version,
-    after_help = "Exit codes: 0 all as expected · 1 some not, or a finding where nothing is expected · \
-                  2 bad spec or usage · 3 inconclusive · 4 a GPU, a library or the like is missing · \
+    after_help = "Exit codes: 0 everything as expected · 1 something is not, or a finding where nothing is stated · \
+                  2 bad spec or bad usage · 3 inconclusive · 4 a GPU, a library or a tool is missing · \
                   130 interrupted"
 )]
 pub struct Arguments {
-    /// When verdicts and errors are in colour.
+    /// When to colour verdicts and errors.
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto")]
     color: output::ColorWhen,
     #[command(subcommand)]
@@ -60,52 +61,68 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check spec files, folders of them, recorded runs, dumps of PyTorch's Flight Recorder, and logs of NCCL.
+    /// Check specs, recorded runs, dumps of PyTorch's Flight Recorder, and NCCL logs.
     Check(check::CheckArguments),
-    /// Print what the shards of a check say together, as one machine would have said it.
+    /// Merge the results of `check --shard`, and print the report that one machine would have printed.
     Merge(merge::MergeArguments),
-    /// Write pages that people look at: an index, and a page for each finding of specs, recorded runs, dumps and logs.
+    /// Write HTML pages: an index, and a page for each finding in specs, recorded runs, dumps and logs.
     Report(report::ReportArguments),
-    /// Tell how the checks of one revision, or folder, differ from those of another: for a pull request.
+    /// Compare the checks of two revisions or folders, for a pull request.
     Compare(compare::CompareArguments),
-    /// Tell where a recorded run leaves the program of a spec.
+    /// Find the first call at which a recorded run departs from a spec's program.
     Conform(conform::ConformArguments),
-    /// Write a recorded run, dumps or logs as a timeline, with what is found in it, for Perfetto.
+    /// Convert a recorded run, dumps or logs into a timeline for Perfetto, with the findings marked.
     Timeline(timeline::TimelineArguments),
-    /// Run a recorded trace again and tell what happens.
+    /// Replay a trace that `check --trace-out` wrote, in the model or on GPUs.
     Replay(replay::ReplayArguments),
-    /// Run checks on GPUs and compare with what the model predicts.
+    /// Run checks on GPUs, and compare what happens with what the model predicts.
     Diff(diff::DiffArguments),
-    /// Run the rules on GPUs and tell what this NCCL does otherwise than others that were observed.
+    /// Run every rule's programs on GPUs, and report where this NCCL behaves differently from those observed before.
     Contract(contract::ContractArguments),
-    /// Show the driver, GPUs and NCCL of this machine, and what is missing for what.
+    /// Show this machine's driver, GPUs and NCCL, and which commands lack something they need.
     Doctor,
-    /// Work on the observations of specs/observations; from the root of the repository.
+    /// Maintain the observations in specs/observations. Run it in the root of the repository.
     #[command(subcommand)]
     Observe(observe::ObserveCommand),
-    /// Show what devices did when rules were broken, or write it into specs/rules; from the root of the repository.
+    /// Show what devices did when each rule was broken, or write it into specs/rules. Run it in the root of the repository.
     Rules(rules::RulesArguments),
     /// One rank of a job, started by the command itself.
     #[command(hide = true)]
     Worker(gpus::WorkerArguments),
-    /// Print a rule: what it says, its source, what happens when it is broken.
+    /// Explain a rule: what it demands, its source, and what happens when it is broken.
     Explain(explain::ExplainArguments),
-    /// Run a command and record what its processes call of NCCL and CUDA. Ends with the command's exit code;
-    /// 125 if it cannot record, 127 if the command does not start.
+    /// Run a command, and record the NCCL and CUDA calls of all its processes. Exits with the command's exit code;
+    /// with 125 if nothing can be recorded, and 127 if the command does not start.
     Record(record::RecordArguments),
-    /// Make the files of a recording small, where they lie. They are read as they were, and `unfold` gives them back.
+    /// Compress a recording in place. Every command reads it as before, and `unfold` restores it.
     Fold(fold::FoldArguments),
-    /// Give the files of a recording back that were folded, byte for byte.
+    /// Restore a folded recording, byte for byte.
     Unfold(fold::FoldArguments),
-    /// List the quotes of code that no longer stand where the specs say.
+    /// List the lines of code that specs quote and that are no longer where the specs say.
     Drift(drift::DriftArguments),
-    /// Write a first spec, and a workflow that checks it with every pull request.
+    /// Write a first spec, and a GitHub workflow that checks it in every pull request.
     Init(init::InitArguments),
-    /// Print what a shell needs to complete arguments.
+    /// Print a completion script for a shell.
     Completions(completions::CompletionsArguments),
 }
 
 impl Arguments {
+    /// Reads the arguments of this process. Prints what is wrong with them, or the help that they ask for, and ends it.
+    #[must_use]
+    pub fn of_process() -> Self {
+        Self::try_parse().unwrap_or_else(|mut error| {
+            // Whoever misspells an option is not told how to name a file that is called so.
+            if error.kind() == ErrorKind::UnknownArgument
+                && let Some(ContextValue::StyledStrs(tips)) = error.get(ContextKind::Suggested)
+            {
+                let tips =
+                    tips.iter().filter(|tip| !tip.to_string().starts_with("to pass '")).cloned().collect();
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+            }
+            error.exit()
+        })
+    }
+
     /// Does what the arguments say, and returns the exit code.
     #[must_use]
     pub fn run(self) -> u8 {

@@ -9,12 +9,11 @@ mod allocator;
 use std::process::ExitCode;
 
 use allocator::AskedAllocator;
-use clap::Parser as _;
 use rankcheck::command::Arguments;
 
 #[global_allocator]
 static ALLOCATOR: AskedAllocator = AskedAllocator;
 
 fn main() -> ExitCode {
-    Arguments::parse().run().into()
+    Arguments::of_process().run().into()
 }

@@ -33,79 +33,79 @@ use crate::trace::Trace;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct CheckArguments {
-    /// Spec files (*.star), folders of them, folders of recorded runs, dumps of PyTorch's Flight Recorder, and logs of NCCL.
+    /// Spec files (*.star), recorded runs, dumps of PyTorch's Flight Recorder, NCCL logs, and folders of any of these.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// How to report.
+    /// The format of the report.
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
-    /// With --format sarif or github: the folder of the repository that specs quote with code(…), and in which the programs
-    /// of recorded runs and dumps lie. Annotations lead to its lines.
+    /// With --format sarif or github: the repository that the specs quote with code(…), and that holds the programs of
+    /// recorded runs and dumps. Annotations point at its lines.
     #[arg(long, value_name = "DIR", default_value = ".")]
     repo: PathBuf,
-    /// Check on this NCCL version only: 2.27.7, 2.28.9 or 2.30.7.
+    /// Check for this NCCL version only: 2.27.7, 2.28.9 or 2.30.7.
     #[arg(long)]
     platform: Option<Platform>,
-    /// Explore every interleaving, without reductions: the oracle. Slow.
+    /// Explore every interleaving without any reduction. Slow: it is what the reductions are tested against.
     #[arg(long)]
     naive: bool,
     #[command(flatten)]
     selection: CheckSelection,
-    /// List the checks that are wanted, each with its place and what it states, and search none. With --rule and
-    /// --verdict, those that state it.
+    /// List the selected checks, each with its place and what it states, and search none. --rule and --verdict then
+    /// select by what checks state.
     #[arg(long, conflicts_with = "trace_out")]
     list: bool,
-    /// In recorded runs, this rule may be broken, for this reason, which the report repeats. May be given several times;
-    /// a spec says it where it states the check: waive = {"MEM-5": "why"}.
+    /// Accept that recorded runs break this rule, for a reason that the report repeats. May be given several times. A
+    /// spec waives a rule in the check itself: waive = {"MEM-5": "why"}.
     #[arg(long, value_name = "RULE=REASON", value_parser = waiver)]
     waive: Vec<(Rule, String)>,
-    /// Give up on a check beyond this many states (20,000,000 if not given).
+    /// Give up on a check after this many states [default: 20,000,000].
     #[arg(long)]
     max_states: Option<u64>,
-    /// Give up on a run beyond this many choices (10,000 if not given).
+    /// Give up on a run after this many choices [default: 10,000].
     #[arg(long)]
     max_choices: Option<u32>,
-    /// Give up on a run beyond this many operations (2,000,000,000 if not given).
+    /// Give up on a run after this many operations [default: 2,000,000,000].
     #[arg(long)]
     max_steps: Option<u64>,
-    /// Merge histories that lead to one future from this many states on, or 100 times as many operations (1,000 if not
-    /// given).
+    /// Merge histories that lead to the same future once there are this many states, or 100 times as many operations
+    /// [default: 1,000].
     #[arg(long, value_name = "STATES", conflicts_with = "naive")]
     merge_from: Option<u64>,
-    /// Give up on an exploration after this many seconds.
+    /// Give up on a search after this many seconds.
     #[arg(long, allow_negative_numbers = true)]
     max_seconds: Option<f64>,
-    /// Give up on an exploration when the command holds this many bytes: 4GiB, 512M; three quarters of the memory there
-    /// is, if not given.
+    /// Give up on a search when the command holds this many bytes, such as 4GiB or 512M [default: three quarters of the
+    /// machine's memory].
     #[arg(long, value_name = "BYTES", value_parser = size)]
     max_memory: Option<u64>,
-    /// Keep large searches in this file while they go on, and go on with what it has of them: a command that was killed, or
-    /// whose search a bound has cut, goes on where it was. The file is removed once every search is over.
+    /// Save large searches to this file from time to time, and resume those that it holds: a search that was killed, or
+    /// that reached a bound, continues where it was. The file is removed once every search is over.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["naive", "list"])]
     checkpoint: Option<PathBuf>,
-    /// How often, in seconds (60 if not given).
+    /// Save to the checkpoint every so many seconds [default: 60].
     #[arg(long, value_name = "SECONDS", requires = "checkpoint", allow_negative_numbers = true)]
     checkpoint_every: Option<f64>,
-    /// Checks run at the same time; the number of cores if not given.
+    /// How many checks run at the same time [default: the number of cores].
     #[arg(long, value_parser = at_least_one)]
     jobs: Option<NonZero<usize>>,
-    /// Write a trace file for each failing check into this folder.
+    /// Write a trace of each failing check to this folder.
     #[arg(long, value_name = "DIR")]
     trace_out: Option<PathBuf>,
-    /// Check part K of N alone, from 1/N to N/N: for N machines, each with the same arguments; see docs/cluster.md.
+    /// Check only part K of N, from 1/N to N/N: for N machines that get the same arguments; see docs/cluster.md.
     #[arg(long, value_name = "K/N")]
     shard: Option<Shard>,
-    /// Also write what the shard found into this file, for `rankcheck merge`.
+    /// Also write the shard's results to this file, for `rankcheck merge`.
     #[arg(long, value_name = "FILE", requires = "shard", conflicts_with = "list")]
     shard_out: Option<PathBuf>,
-    /// Look for changes with which a failing program holds.
+    /// Search for changes of a failing program with which it holds.
     #[arg(long, value_enum, value_name = "WHEN", default_value = "unexpected")]
     repairs: LookForRepairs,
-    /// Print unexpected and inconclusive checks only, and those that hold with a warning.
+    /// Print only checks that are unexpected or inconclusive, or hold with a warning.
     #[arg(long, short)]
     quiet: bool,
-    /// Print every report in full. On a terminal, more than 20 are told by folder, and in full only where something is not
-    /// as expected.
+    /// Print every report in full. Without it, more than 20 checks are summarized by folder on a terminal, and only what
+    /// is not as expected is printed in full.
     #[arg(long, short, conflicts_with = "quiet")]
     verbose: bool,
 }
@@ -113,13 +113,13 @@ pub(super) struct CheckArguments {
 /// For which failures repairs are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 pub(super) enum LookForRepairs {
-    /// For no failure at all.
+    /// Never: only the verdict counts.
     #[serde(rename = "never")]
     Never,
-    /// For those that the check does not state.
+    /// For failures that the check does not state.
     #[serde(rename = "unexpected")]
     Unexpected,
-    /// For every failure, stated or not.
+    /// For every failure, expected ones included.
     #[serde(rename = "always")]
     Always,
 }

@@ -21,35 +21,35 @@ use crate::spec::{Spec, SpecError};
 #[command(
     override_usage = "rankcheck compare [OPTIONS] OLD NEW\n       \
                       rankcheck compare [OPTIONS] --repo DIR OLD NEW PATH…",
-    after_help = "Exit codes: 0 nothing is worse · 1 a check is not as it states, and was before, or breaks another rule · \
-                  2 a spec of NEW is bad, or bad usage · 3 a check that changed is inconclusive · 4 there is no git"
+    after_help = "Exit codes: 0 nothing is worse · 1 a check is no longer as it states, or breaks another rule · \
+                  2 a spec of NEW is bad, or bad usage · 3 a check that changed is inconclusive · 4 git is missing"
 )]
 pub(super) struct CompareArguments {
-    /// A folder of specs or a spec file, as it was; with --repo a revision.
+    /// A spec file or a folder of specs, as it was before; with --repo, a revision.
     old: PathBuf,
-    /// The same as it is now; with --repo a revision.
+    /// The same as it is now; with --repo, a revision.
     new: PathBuf,
-    /// With --repo: spec files and folders of them, from DIR on.
+    /// With --repo: spec files and folders of specs, relative to DIR.
     paths: Vec<PathBuf>,
-    /// Take revisions of the git repository in which this folder lies.
+    /// Compare revisions of the git repository that this folder belongs to.
     #[arg(long, value_name = "DIR")]
     repo: Option<PathBuf>,
-    /// How the result is printed.
+    /// The format of the comparison.
     #[arg(long, value_enum, default_value = "text")]
     format: CompareFormat,
-    /// Give up on a check beyond this many states (20,000,000 if not given).
+    /// Give up on a check after this many states [default: 20,000,000].
     #[arg(long)]
     max_states: Option<u64>,
-    /// Checks run at the same time; the number of cores if not given.
+    /// How many checks run at the same time [default: the number of cores].
     #[arg(long, value_parser = at_least_one)]
     jobs: Option<NonZero<usize>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum CompareFormat {
-    /// Text that people read.
+    /// Text for people to read.
     Text,
-    /// A comment of a pull request.
+    /// Markdown, for a comment on a pull request.
     Markdown,
     /// For tools; see docs/pull-requests.md.
     Json,

@@ -13,7 +13,7 @@ pub(super) struct ConformArguments {
     spec: PathBuf,
     /// The folder of a recorded run.
     folder: PathBuf,
-    /// Only checks whose name contains this.
+    /// Compare only with checks that have this in their names.
     #[arg(long, value_name = "NAME")]
     check: Option<String>,
 }

@@ -16,7 +16,7 @@ const BUDGET: Duration = Duration::from_secs(600);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ContractArguments {
-    /// Append what was observed to observations.jsonl in this folder.
+    /// Append the observations to observations.jsonl in this folder.
     #[arg(long, alias = "record", value_name = "DIR")]
     observe: Option<PathBuf>,
     /// The NCCL library to use.
@@ -26,8 +26,12 @@ pub(super) struct ContractArguments {
 
 impl ContractArguments {
     pub(super) fn run(self) -> u8 {
+        let rules = PathBuf::from("specs/rules");
+        if let Err(code) = output::needs_folder(&rules) {
+            return code;
+        }
         let batch = Batch {
-            paths: vec![PathBuf::from("specs/rules")],
+            paths: vec![rules],
             only: None,
             ranks_at_most: None,
             comms: vec![CommHistory::Fresh],

@@ -14,37 +14,37 @@ use crate::shard::Shard;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct DiffArguments {
-    /// Spec files (*.star), or folders of them.
+    /// Spec files (*.star), and folders of them.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// Runs of each check; nondeterministic values are forced, one set a run.
+    /// How often each check is run. Each run forces other nondeterministic values.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// Append what was observed to observations.jsonl in this folder.
+    /// Append the observations to observations.jsonl in this folder.
     #[arg(long, alias = "record", value_name = "DIR")]
     observe: Option<PathBuf>,
-    /// Begin no check after this time, for example 480s or 8m.
+    /// Start no check after this time, such as 480s or 8m.
     #[arg(long, value_parser = duration)]
     budget: Option<Duration>,
     /// The NCCL library to use.
     #[arg(long, value_name = "PATH")]
     nccl: Option<PathBuf>,
-    /// Only checks whose name contains this.
+    /// Run only checks that have this in their names.
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
-    /// Leave out checks of more ranks; the number of GPUs if not given.
+    /// Leave out checks with more ranks [default: the number of GPUs].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     ranks_at_most: Option<u32>,
-    /// Leave out what the folder of --observe has already.
+    /// Leave out what the folder of --observe already has.
     #[arg(long, requires = "observe")]
     resume: bool,
-    /// New communicators, used ones, or both.
+    /// Whether communicators are new, or were used before.
     #[arg(long, value_enum, default_value = "fresh")]
     comms: CommsArgument,
-    /// Run part K of N alone, from 1/N to N/N: for N machines, each with the same arguments; see docs/cluster.md.
+    /// Run only part K of N, from 1/N to N/N: for N machines that get the same arguments; see docs/cluster.md.
     #[arg(long, value_name = "K/N")]
     shard: Option<Shard>,
-    /// How long no rank may make progress before a run counts as hung.
+    /// How long all ranks may stand still before a run counts as hung.
     #[arg(long, default_value = "2s", value_parser = duration)]
     deadline: Duration,
 }
@@ -53,7 +53,7 @@ pub(super) struct DiffArguments {
 enum CommsArgument {
     /// New communicators for each run.
     Fresh,
-    /// Communicators that have served before.
+    /// Communicators that were used before.
     Warm,
     /// One run of each kind.
     Both,

@@ -15,24 +15,24 @@ use crate::spec::Anchor;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct DriftArguments {
-    /// Folder of the repository that the specs describe.
+    /// The repository that the specs quote.
     #[arg(long)]
     repo: PathBuf,
-    /// List the quotes whose lines changed between this revision and the work tree of the repository, where the spec
-    /// did not change with them. Counts from the last commit that the two have in common.
+    /// List quotes whose lines changed since this revision while the spec did not. Changes count from the last commit that
+    /// the revision and the work tree have in common.
     #[arg(long, value_name = "REVISION")]
     diff: Option<String>,
-    /// How the result is printed.
+    /// The format of the list.
     #[arg(long, value_enum, default_value = "text")]
     format: DriftFormat,
-    /// Spec files or folders.
+    /// Spec files (*.star), and folders of them.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum DriftFormat {
-    /// Text that people read.
+    /// Text for people to read.
     Text,
     /// Annotations of GitHub Actions.
     Github,

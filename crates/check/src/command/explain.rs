@@ -9,7 +9,7 @@ use crate::rules;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ExplainArguments {
-    /// For example WIN-2; all rules are listed without it.
+    /// The rule, such as WIN-2; without it, all rules are listed.
     rule: Option<String>,
 }
 

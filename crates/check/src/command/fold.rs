@@ -18,7 +18,7 @@ use crate::parallel::in_parallel;
 pub(super) struct FoldArguments {
     /// The folder of a recording.
     folder: PathBuf,
-    /// Where the files are written, under their names; without it they take the places of those that they were made of.
+    /// Write the files to this folder, under the same names, instead of replacing the originals.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

@@ -16,14 +16,14 @@ use crate::shard::Shard;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit codes: as those of check on one machine · 2 also where files are of other checks, revisions or \
-                         options, or two are of one shard · 3 also where a shard is missing or its file is cut off"
+    after_help = "Exit codes: those of check on one machine · 2 also if files are of different checks, revisions or \
+                         options, or two are of the same shard · 3 also if a shard is missing or its file is truncated"
 )]
 pub(super) struct MergeArguments {
     /// The files that `rankcheck check --shard K/N --shard-out FILE` wrote, in any order.
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// How the merged report is printed.
+    /// The format of the report.
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
 }

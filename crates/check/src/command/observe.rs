@@ -11,12 +11,12 @@ use crate::device::observation;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ObserveCommand {
-    /// File what a run recorded.
+    /// Sort the observations of a file into specs/observations.
     Unpack {
         /// A file written by `--observe`.
         file: PathBuf,
     },
-    /// List observations whose program is no longer the recorded one.
+    /// List observations of programs that have changed since.
     Stale {
         /// Write the list to specs/observations/stale.txt.
         #[arg(long)]

@@ -47,13 +47,13 @@ const PYTHON: [(&str, &str); 10] = [
 
 #[derive(Debug, clap::Args)]
 pub(super) struct RecordArguments {
-    /// The folder of the recording; `recording-<date>` if not given. It must be empty.
+    /// The folder for the recording, which must be empty or not exist [default: recording-<date>].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Leaves the files as they are when the command ends: as fast to read, and many times as large.
+    /// Do not fold the recording when the command ends. It is then many times as large, and no faster to read.
     #[arg(long)]
     no_fold: bool,
-    /// The command, for example `torchrun --nproc-per-node 2 train.py`.
+    /// The command, such as `torchrun --nproc-per-node 2 train.py`.
     #[arg(required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
 }
@@ -83,12 +83,17 @@ impl RecordArguments {
             );
         } else {
             output::note(format_args!(
-                "rankcheck: recorded {processes} processes, {calls} calls, {bytes} bytes in {folder}; next: \
-                 rankcheck check {folder}"
+                "rankcheck: recorded {}, {}, {bytes} bytes in {folder}; next: rankcheck check {folder}",
+                count(processes, "process", "processes"),
+                count(calls, "call", "calls")
             ));
         }
         recorded.code
     }
+}
+
+fn count(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
 }
 
 /// Why nothing was run, or nothing can be said of it.

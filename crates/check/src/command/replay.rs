@@ -17,10 +17,10 @@ use crate::trace::{Loaded, TraceError};
 pub(super) struct ReplayArguments {
     /// A file written by `check --trace-out`.
     trace: PathBuf,
-    /// On GPUs instead of in the model.
+    /// Replay on GPUs instead of in the model.
     #[arg(long)]
     gpu: bool,
-    /// Runs after which a trace counts as not reproduced on GPUs.
+    /// After how many runs a trace counts as not reproduced on GPUs.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     tries: u32,
 }

@@ -28,16 +28,16 @@ use crate::{runs, search};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ReportArguments {
-    /// Spec files (*.star), recorded runs, dumps of PyTorch's Flight Recorder, logs of NCCL, and folders of all of these.
+    /// Spec files (*.star), recorded runs, dumps of PyTorch's Flight Recorder, NCCL logs, and folders of any of these.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// The folder to write index.html and the pages into; it is made if it is not there.
+    /// The folder for index.html and the pages; it is created if it does not exist.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// The folder in which the programs of recorded runs and dumps lie, to show their lines as they are now.
+    /// The folder that holds the programs of recorded runs and dumps, so that pages can show their lines.
     #[arg(long, value_name = "DIR")]
     sources: Option<PathBuf>,
-    /// Checks run at the same time; the number of cores if not given.
+    /// How many checks run at the same time [default: the number of cores].
     #[arg(long, value_parser = at_least_one)]
     jobs: Option<NonZero<usize>>,
 }

@@ -422,7 +422,7 @@ impl Printing<'_> {
         if self.selection.filters() && is_whole && self.interrupted.is_none() && !all.is_empty() {
             let facts: Vec<FilterFacts> = all.iter().map(|reported| reported.facts()).collect();
             if !facts.iter().any(|facts| self.selection.shows(facts)) {
-                return output::usage(self.selection.nothing(&facts));
+                output::advice(self.selection.nothing(&facts));
             }
         }
         if by_folder {

@@ -9,7 +9,7 @@ use crate::device::{observation, observed_rules};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct RulesArguments {
-    /// Write it into the texts of the rules.
+    /// Write it into the rules' texts.
     #[arg(long)]
     write: bool,
 }

@@ -1,7 +1,8 @@
 //! Which checks are wanted: by name and system before anything is searched, by rule and verdict after it.
 //!
 //! What is not shown counts all the same: a filter hides no failure from the exit code. Without a search (`--list`) rule and
-//! verdict are those that checks state. A filter that nothing meets is an error that names what there is.
+//! verdict are those that checks state. A name that no check has is an error that says which there are; that nothing was found
+//! of what is to be shown is none.
 //! Not here: searching, and what reports look like.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,16 +20,16 @@ use crate::spec::{Check, CheckKind, Expect, Spec, did_you_mean};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct CheckSelection {
-    /// Only checks whose name contains this.
+    /// Check only what has this in its name.
     #[arg(long, value_name = "NAME")]
     pub(super) only: Option<String>,
-    /// Only checks of files in a folder whose name contains this: sglang-9358.
+    /// Check only specs in a folder that has this in its name, such as sglang-9358.
     #[arg(long, value_name = "NAME")]
     pub(super) system: Option<String>,
-    /// Show only what breaks this rule, by the run that does, where several rules are broken.
+    /// Show only what breaks this rule. Where several rules are broken, show the run that breaks this one.
     #[arg(long, value_name = "RULE")]
     pub(super) rule: Option<Rule>,
-    /// Show only what ends so.
+    /// Show only what has this verdict.
     #[arg(long, value_enum, value_name = "VERDICT")]
     pub(super) verdict: Option<WantedVerdict>,
 }
@@ -48,7 +49,7 @@ pub(super) enum WantedVerdict {
     /// Too little is known.
     #[serde(rename = "unknown")]
     Unknown,
-    /// It is not as stated, or a finding where nothing is stated.
+    /// Not what the check states, or a finding where nothing is stated.
     #[serde(rename = "unexpected")]
     Unexpected,
 }

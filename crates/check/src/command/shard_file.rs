@@ -121,7 +121,7 @@ pub(super) enum ShardFileError {
     #[error("cannot read {}: {cause}", .path.display())]
     File { path: PathBuf, cause: std::io::Error },
     #[error(
-        "{} is not what a shard has kept: its first line does not say which shard; give files that `rankcheck check --shard K/N \
+        "{} was not written by a shard: its first line names none; give files that `rankcheck check --shard K/N \
          --shard-out FILE` wrote", .path.display()
     )]
     NoShard { path: PathBuf },

@@ -12,9 +12,9 @@ use crate::runs::timeline::write_file;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct TimelineArguments {
-    /// The folder of a recorded run, or of dumps of PyTorch's Flight Recorder, or NCCL's log with times.
+    /// The folder of a recorded run or of dumps of PyTorch's Flight Recorder, or an NCCL log that has times.
     folder: PathBuf,
-    /// Where to.
+    /// The file to write.
     #[arg(short, long, default_value = "timeline.json")]
     output: PathBuf,
 }
@@ -23,6 +23,12 @@ impl TimelineArguments {
     pub(super) fn run(&self) -> u8 {
         let is_recording = crate::runs::is_recording(&self.folder);
         let folder = std::slice::from_ref(&self.folder);
+        if !is_recording && self.folder.is_file() && !holds_dumps(&self.folder) && !holds_logs(&self.folder) {
+            return output::usage(format_args!(
+                "{} is neither a dump nor an NCCL log with times; give one of these, or the folder of a recorded run",
+                self.folder.display()
+            ));
+        }
         let written = if !is_recording && holds_dumps(&self.folder) {
             let judged = judge_dumps(folder).map_err(|error| error.to_string());
             judged.and_then(|judged| timeline::write_file(&judged, &self.folder, &self.output))
