@@ -587,9 +587,10 @@ impl Machine {
                     self.at(&ops[1]),
                 )
             });
-            // Both wait for messages of their own kind for ever (measured). What else a group is in goes on meanwhile.
+            // Both wait for messages of their own kind for ever (measured). What else a group is in goes on meanwhile, or is over
+            // already: in which order is nobody's doing.
             for ((rank, thread), event) in here.iter().zip(&events) {
-                if state.rank(*rank).thread(*thread).waits().count() > 1 {
+                if state.rank(*rank).thread(*thread).group().makes_several() {
                     Self::undefine(state, event.op());
                 }
             }

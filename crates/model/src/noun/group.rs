@@ -221,6 +221,8 @@ pub(crate) struct Group {
     calls: Vec<GroupCall>,
     /// What its end waits in: NCCL gives each of them a thread (`group.cc:484`).
     making: Vec<CommInMaking>,
+    /// Whether it waits in several, those that are over included.
+    makes_several: bool,
     /// What the thread knows once all of them are over; there while there are some.
     learned: Option<Arc<Clock>>,
 }
@@ -229,6 +231,7 @@ walk!(struct Group {
     depth: hashed fixed,
     failed: hashed fixed,
     making: hashed moved,
+    makes_several: hashed fixed,
     calls: hashed moved,
     learned: hashed moved,
 });
@@ -242,6 +245,11 @@ impl Group {
     /// What its end waits in.
     pub(crate) fn making(&self) -> &[CommInMaking] {
         &self.making
+    }
+
+    /// Whether its end waits in several, of which some may be over.
+    pub(crate) fn makes_several(&self) -> bool {
+        self.makes_several
     }
 
     /// The one that meets there.
@@ -489,6 +497,7 @@ impl Cx<'_> {
         let Some(first) = making.first().map(|making| making.rendezvous.clone()) else { return false };
         let known = Arc::new(self.this().clock().clone());
         let group = self.this_mut().group_mut();
+        group.makes_several = making.len() > 1;
         group.making = making;
         group.learned = Some(known);
         self.arrive(first);

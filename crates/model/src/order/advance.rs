@@ -59,6 +59,8 @@ struct Worklist {
     counted: Vec<Option<(CommId, u32)>>,
     /// Threads that wait for a store key or a flag, and streams that wait for a flag.
     watching: Vec<Runnable>,
+    /// Set-up events to which everybody has come, while somebody waits in an earlier one of the communicator.
+    too_early: Vec<Rendezvous>,
 }
 
 impl Worklist {
@@ -72,6 +74,7 @@ impl Worklist {
             arrived: FxHashMap::default(),
             ready: FxHashMap::default(),
             watching: Vec::new(),
+            too_early: Vec::new(),
         }
     }
 
@@ -275,7 +278,12 @@ impl Machine {
         }
     }
 
+    /// Holds a rendezvous to which everybody has come, as soon as those before it are over.
     fn hold(&self, state: &mut State, work: &mut Worklist, rendezvous: &Rendezvous) {
+        if self.is_too_early(state, rendezvous) {
+            work.too_early.push(rendezvous.clone());
+            return;
+        }
         work.arrived.remove(rendezvous);
         if self.rendezvous_contended(state, rendezvous) {
             return;
@@ -301,6 +309,21 @@ impl Machine {
                 self.count_arrival(state, work, *rank, &next);
             }
         }
+        for later in std::mem::take(&mut work.too_early) {
+            if self.everybody_at(state, &later) {
+                self.hold(state, work, &later);
+            }
+        }
+    }
+
+    /// Whether somebody waits in an earlier set-up event of the communicator: they take place in order, whichever thread waits
+    /// in them.
+    fn is_too_early(&self, state: &State, rendezvous: &Rendezvous) -> bool {
+        let Rendezvous::Setup(comm, nth) = rendezvous else { return false };
+        let earlier = |other: &Rendezvous| matches!(other, Rendezvous::Setup(of, n) if of == comm && n < nth);
+        self.invited(rendezvous).iter().any(|rank| {
+            state.rank(*rank).threads().iter().any(|thread| thread.waits().any(earlier))
+        })
     }
 
     /// An operation that waits for other ranks runs in two parts, and both touch the same objects: what is
@@ -316,8 +339,7 @@ impl Machine {
             })
     }
 
-    /// Rendezvous to which everybody has come. Set-up events of one communicator take place in order, whichever
-    /// thread waits in them.
+    /// Rendezvous that can take place.
     fn complete_rendezvous(&self, state: &State) -> Vec<Rendezvous> {
         let mut waited: Vec<&Rendezvous> = Vec::new();
         for t in state.ranks().flat_map(|r| r.threads()) {
@@ -327,13 +349,9 @@ impl Machine {
                 }
             }
         }
-        let earlier = |other: &Rendezvous, rendezvous: &Rendezvous| match (other, rendezvous) {
-            (Rendezvous::Setup(a, m), Rendezvous::Setup(b, n)) => a == b && m < n,
-            _ => false,
-        };
-        let first = waited.iter().filter(|rendezvous| !waited.iter().any(|other| earlier(other, rendezvous)));
-        first
-            .filter(|rendezvous| self.everybody_at(state, rendezvous))
+        waited
+            .into_iter()
+            .filter(|rendezvous| self.can_take_place(state, rendezvous))
             .map(|rendezvous| Rendezvous::clone(rendezvous))
             .collect()
     }
@@ -350,7 +368,11 @@ impl Machine {
     /// The rendezvous from which a thread can return that waits in some.
     fn returns_from(&self, state: &State, rank: Rank, thread: Thread) -> Option<Rendezvous> {
         let mut waits = state.rank(rank).thread(thread.0).waits();
-        waits.find(|rendezvous| self.everybody_at(state, rendezvous)).cloned()
+        waits.find(|rendezvous| self.can_take_place(state, rendezvous)).cloned()
+    }
+
+    fn can_take_place(&self, state: &State, rendezvous: &Rendezvous) -> bool {
+        self.everybody_at(state, rendezvous) && !self.is_too_early(state, rendezvous)
     }
 
     fn everybody_at(&self, state: &State, rendezvous: &Rendezvous) -> bool {
