@@ -78,6 +78,15 @@ fn a_wrong_expectation_is_exit_code_1_with_its_reason() {
 }
 
 #[test]
+fn an_error_of_several_checks_is_told_once() {
+    let folder = folder("told_once");
+    let checks = "check(\"one\", program)\ncheck(\"two\", program)\n";
+    write(&folder, "twice.star", &format!("def program(r):\n    r.chose(\"a\", [1, 2])\n\n{checks}"));
+    let ran = run(&folder, &["check", "twice.star"]);
+    assert_eq!((ran.code, ran.err.matches("`chose`").count()), (2, 1), "{}", ran.err);
+}
+
+#[test]
 fn a_bad_spec_is_exit_code_2_whatever_else_is_right() {
     let folder = folder("bad_spec");
     write(&folder, "leaves.star", LEAVES);

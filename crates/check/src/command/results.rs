@@ -4,6 +4,7 @@
 //! they were made just now or are [`KeptReport`]s, read from the file of a shard. So `rankcheck merge` has no formats of its own.
 //! Not here: how checks are searched and runs are judged (`check`), and the file of a shard (`shard_file`).
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use clap::ValueEnum;
@@ -414,8 +415,12 @@ impl Printing<'_> {
                 output::report(format_args!("{}\n", comparison.text()));
             }
         }
+        // What is wrong with a program is wrong in every check of it.
+        let mut told = BTreeSet::new();
         for error in &bad {
-            output::bad(*error);
+            if told.insert(error.drawn()) {
+                output::bad(*error);
+            }
         }
         // What no shard has, another one may have.
         let is_whole = matches!(self.extent, ReportExtent::Whole);

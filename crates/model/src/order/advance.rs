@@ -321,9 +321,9 @@ impl Machine {
     fn is_too_early(&self, state: &State, rendezvous: &Rendezvous) -> bool {
         let Rendezvous::Setup(comm, nth) = rendezvous else { return false };
         let earlier = |other: &Rendezvous| matches!(other, Rendezvous::Setup(of, n) if of == comm && n < nth);
-        self.invited(rendezvous).iter().any(|rank| {
-            state.rank(*rank).threads().iter().any(|thread| thread.waits().any(earlier))
-        })
+        self.invited(rendezvous)
+            .iter()
+            .any(|rank| state.rank(*rank).threads().iter().any(|thread| thread.waits().any(earlier)))
     }
 
     /// An operation that waits for other ranks runs in two parts, and both touch the same objects: what is
