@@ -221,7 +221,7 @@ pub(crate) struct Group {
     calls: Vec<GroupCall>,
     /// What its end waits in: NCCL gives each of them a thread (`group.cc:484`).
     making: Vec<CommInMaking>,
-    /// Whether it waits in several, those that are over included.
+    /// Whether it waits in several, of which some may be over.
     makes_several: bool,
     /// What the thread knows once all of them are over; there while there are some.
     learned: Option<Arc<Clock>>,
@@ -514,6 +514,7 @@ impl Cx<'_> {
         };
         let slot = group.making.remove(at).call.makes().expect("it makes one");
         let next = group.making.first().map(|making| making.rendezvous.clone());
+        group.makes_several &= next.is_some();
         let learned = if next.is_none() { group.learned.take() } else { None };
         t.slots_mut().fill(slot, value);
         if let Some(learned) = learned {
