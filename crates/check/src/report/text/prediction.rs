@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use rankcheck_model::{Class, Data, Outcome, RankOutcome};
 
 use super::settings;
-use crate::search::{Basis, Explained, Explored, PredictedEnd};
+use crate::search::{Basis, Explained, Explored, PredictedEnd, Verdict};
 
 /// What each platform makes of the run that is shown: every end that it leaves possible, with what decides it.
 pub(super) fn prediction(out: &mut String, explained: &Explained) {
@@ -20,6 +20,11 @@ pub(super) fn prediction(out: &mut String, explained: &Explained) {
         let mut all: Vec<String> = run.ends.iter().map(|end| predicted(end, run.guaranteed)).collect();
         all.dedup();
         let mut text = all.join("; or ");
+        if let (Verdict::Fails { primary, .. }, Some(shown)) = (&run.verdict, &explained.counterexample)
+            && shown.broken.rule != *primary
+        {
+            text.push_str(&format!(" (the run that breaks {primary}, not the one that is shown)"));
+        }
         if !run.other_runs.is_empty() {
             let others: Vec<&str> = run.other_runs.iter().map(|class| class.name()).collect();
             let _ = write!(text, "; other runs: {}", others.join(", "));
