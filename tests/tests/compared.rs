@@ -255,13 +255,13 @@ fn revisions_are_read_from_git_and_nothing_of_the_repository_is_written() {
     // Revisions that are none say what to do.
     let (code, _, err) = at("origin/nothing", "HEAD");
     assert!(
-        code == 2 && err.contains("\"origin/nothing\" is no commit of") && err.contains("git fetch"),
+        code == 2 && err.contains("there is no commit \"origin/nothing\" in") && err.contains("git fetch"),
         "{err}"
     );
     let (code, _, err) = run(&repo, &["compare", "HEAD~1", "HEAD"]);
     assert!(code == 2 && err.contains("no file or folder HEAD~1") && err.contains("--repo"), "{err}");
     let (code, _, err) = run(&repo, &["compare", "--repo", ".", "HEAD~1", "HEAD"]);
-    assert!(code == 2 && err.contains("behind the two revisions"), "{err}");
+    assert!(code == 2 && err.contains("after the two revisions"), "{err}");
     let (code, _, err) = run(&repo, &["compare", "--repo", ".", "HEAD~1", "HEAD", "nowhere"]);
     assert!(code == 2 && err.contains("neither revision has a spec"), "{err}");
     let (code, _, err) = run(&folder, &["compare", "repo", "repo", "repo"]);

@@ -201,7 +201,7 @@ fn what_is_over_at_once_shows_no_progress() {
 #[case(
     "--system sglang-20153 --verdict unexpected",
     0,
-    "nothing is unexpected (--verdict); there are: ",
+    "nothing has the verdict \"unexpected\" (--verdict); there are: ",
     "FAILS"
 )]
 #[case("--system sglang-20153 --verdict holds", 0, "of these not shown", "FAILS WIN-2")]
@@ -305,7 +305,7 @@ fn what_init_writes_holds_and_is_never_overwritten() {
     assert!(code == 1 && out.contains("FAILS WIN-1"), "{out}");
     fs::remove_file(folder.join(".github/workflows/rankcheck.yml")).expect("it was written");
     let (_, err, code) = piped(&folder, &["init"]);
-    assert!(code == 2 && err.contains("specs/first.star is there already, and nothing was written"), "{err}");
+    assert!(code == 2 && err.contains("specs/first.star already exists, and nothing was written"), "{err}");
     assert_eq!(fs::read_to_string(&spec).expect("it is there"), own);
     assert!(!folder.join(".github/workflows/rankcheck.yml").exists());
 }

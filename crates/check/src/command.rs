@@ -69,7 +69,7 @@ enum Command {
     Report(report::ReportArguments),
     /// Compare the checks of two revisions or folders, for a pull request.
     Compare(compare::CompareArguments),
-    /// Find the first call at which a recorded run departs from a spec's program.
+    /// Find the first operation at which a recorded run departs from a spec's program.
     Conform(conform::ConformArguments),
     /// Convert a recorded run, dumps or logs into a timeline for Perfetto, with the findings marked.
     Timeline(timeline::TimelineArguments),
@@ -77,7 +77,8 @@ enum Command {
     Replay(replay::ReplayArguments),
     /// Run checks on GPUs, and compare what happens with what the model predicts.
     Diff(diff::DiffArguments),
-    /// Run every rule's programs on GPUs, and report where this NCCL behaves differently from those observed before.
+    /// Run every rule's programs on GPUs, and report where this NCCL behaves differently from those observed before. Run it in
+    /// the root of the repository.
     Contract(contract::ContractArguments),
     /// Show this machine's driver, GPUs and NCCL, and which commands lack something they need.
     Doctor,
@@ -92,7 +93,7 @@ enum Command {
     /// Explain a rule: what it demands, its source, and what happens when it is broken.
     Explain(explain::ExplainArguments),
     /// Run a command, and record the NCCL and CUDA calls of all its processes. Exits with the command's exit code;
-    /// with 125 if nothing can be recorded, and 127 if the command does not start.
+    /// with 125 if recording cannot be set up, and 127 if the command does not start.
     Record(record::RecordArguments),
     /// Compress a recording in place. Every command reads it as before, and `unfold` restores it.
     Fold(fold::FoldArguments),

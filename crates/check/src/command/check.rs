@@ -17,7 +17,7 @@ use super::output;
 use super::progress::interruptible;
 use super::results::{CaseResults, Format, Printing, ReportExtent, Reported, RunComparison};
 use super::search::{SearchJob, at_least_one, search_each};
-use super::select::CheckSelection;
+use super::select::{self, CheckSelection};
 use super::shard_file::{CaseIdentity, ShardFile, ShardOptions};
 use crate::dumps::{holds_dumps, judge_dumps};
 use crate::launches::judge::JudgedJob;
@@ -98,7 +98,7 @@ pub(super) struct CheckArguments {
     /// Also write the shard's results to this file, for `rankcheck merge`.
     #[arg(long, value_name = "FILE", requires = "shard", conflicts_with = "list")]
     shard_out: Option<PathBuf>,
-    /// Search for changes of a failing program with which it holds.
+    /// Search for changes that make a failing program hold.
     #[arg(long, value_enum, value_name = "WHEN", default_value = "unexpected")]
     repairs: LookForRepairs,
     /// Print only checks that are unexpected or inconclusive, or hold with a warning.
@@ -144,7 +144,7 @@ fn size(text: &str) -> Result<u64, String> {
 /// Reads a waiver: `MEM-5=the peers are restarted`.
 fn waiver(text: &str) -> Result<(Rule, String), String> {
     let (rule, reason) = text.split_once('=').unwrap_or((text, ""));
-    let rule: Rule = rule.trim().parse().map_err(|error| format!("{error}"))?;
+    let rule = select::rule(rule.trim())?;
     match reason.trim() {
         "" => Err(format!("say why it may be broken: --waive {rule}=\"the peers are restarted\"")),
         reason => Ok((rule, reason.to_owned())),

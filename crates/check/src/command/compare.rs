@@ -144,7 +144,7 @@ impl CompareArguments {
             Some(repo) => {
                 if self.paths.is_empty() {
                     return output::usage(
-                        "give spec files or folders of them behind the two revisions (--repo)",
+                        "give spec files or folders of them after the two revisions (--repo)",
                     );
                 }
                 scratch = match Scratch::new() {

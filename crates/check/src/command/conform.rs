@@ -13,7 +13,7 @@ pub(super) struct ConformArguments {
     spec: PathBuf,
     /// The folder of a recorded run.
     folder: PathBuf,
-    /// Compare only with checks that have this in their names.
+    /// Compare only with checks whose names contain this.
     #[arg(long, value_name = "NAME")]
     check: Option<String>,
 }

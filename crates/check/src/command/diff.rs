@@ -17,7 +17,7 @@ pub(super) struct DiffArguments {
     /// Spec files (*.star), and folders of them.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// How often each check is run. Each run forces other nondeterministic values.
+    /// How often each check is run. Each run forces different nondeterministic choices.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// Append the observations to observations.jsonl in this folder.
@@ -29,7 +29,7 @@ pub(super) struct DiffArguments {
     /// The NCCL library to use.
     #[arg(long, value_name = "PATH")]
     nccl: Option<PathBuf>,
-    /// Run only checks that have this in their names.
+    /// Run only checks whose names contain this.
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
     /// Leave out checks with more ranks [default: the number of GPUs].

@@ -131,8 +131,8 @@ impl Git {
         let found = self.ask(&["rev-parse", "--verify", "--quiet", "--end-of-options", &wanted]);
         let found = found.map_err(|error| match error {
             GitError::Refused(_) => GitError::Refused(format!(
-                "{revision:?} is no commit of {}; fetch it first: git fetch origin {revision}, or fetch-depth: 0 for \
-                 actions/checkout",
+                "there is no commit {revision:?} in {}; check its name. In a shallow clone, fetch the history first: git \
+                 fetch --unshallow, or fetch-depth: 0 for actions/checkout",
                 self.top.display()
             )),
             GitError::Missing(error) => GitError::Missing(error),

@@ -28,7 +28,7 @@ impl InitArguments {
         let paths = FILES.map(|(path, text)| (in_folder(path), text));
         if let Some((there, _)) = paths.iter().find(|(path, _)| fs::symlink_metadata(path).is_ok()) {
             return output::usage(format_args!(
-                "{} is there already, and nothing was written; move it away, or give another folder: \
+                "{} already exists, and nothing was written; move it away, or give another folder: \
                  rankcheck init DIR",
                 there.display()
             ));

@@ -14,24 +14,30 @@ use serde::{Deserialize, Serialize};
 
 use super::results::Conclusion;
 use crate::launches::judge::JudgedJob;
+use crate::rules;
 use crate::runs::judge::{Judged, RunVerdict};
 use crate::search::{Explained, Verdict};
 use crate::spec::{Check, CheckKind, Expect, Spec, did_you_mean};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct CheckSelection {
-    /// Check only what has this in its name.
+    /// Check only checks whose names contain this.
     #[arg(long, value_name = "NAME")]
     pub(super) only: Option<String>,
-    /// Check only specs in a folder that has this in its name, such as sglang-9358.
+    /// Check only specs in folders whose names contain this, such as sglang-9358.
     #[arg(long, value_name = "NAME")]
     pub(super) system: Option<String>,
     /// Show only what breaks this rule. Where several rules are broken, show the run that breaks this one.
-    #[arg(long, value_name = "RULE")]
+    #[arg(long, value_name = "RULE", value_parser = rule)]
     pub(super) rule: Option<Rule>,
     /// Show only what has this verdict.
     #[arg(long, value_enum, value_name = "VERDICT")]
     pub(super) verdict: Option<WantedVerdict>,
+}
+
+/// Reads the id of a rule, in capitals or not.
+pub(super) fn rule(id: &str) -> Result<Rule, String> {
+    id.to_uppercase().parse().map_err(|_| rules::unknown(id))
 }
 
 /// The verdicts that may be asked for.
@@ -161,11 +167,13 @@ impl CheckSelection {
         match self.rule {
             Some(rule) => {
                 format!(
-                    "nothing that breaks {rule} is {wanted} (--verdict); there are: {}",
+                    "nothing that breaks {rule} has the verdict {wanted:?} (--verdict); there are: {}",
                     counts.join(", ")
                 )
             }
-            None => format!("nothing is {wanted} (--verdict); there are: {}", counts.join(", ")),
+            None => {
+                format!("nothing has the verdict {wanted:?} (--verdict); there are: {}", counts.join(", "))
+            }
         }
     }
 
@@ -233,7 +241,7 @@ impl CheckSelection {
                 && self.verdict.is_none_or(|wanted| verdict == Some(wanted))
         };
         let listed: Vec<&(&Spec, &Check)> = checks.iter().filter(|(_, check)| states(check)).collect();
-        if listed.is_empty() {
+        if listed.is_empty() && !checks.is_empty() {
             return Err(self.nothing_stated(checks));
         }
         let place = |spec: &Spec, check: &Check| format!("{}:{}", spec.path, check.loc.line);
@@ -294,6 +302,6 @@ fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> Stri
             let names: Vec<String> = known.map(|name| format!("\"{name}\"")).collect();
             format!("; known: {}", names.join(", "))
         }
-        None => "; rankcheck check --list shows the names".to_owned(),
+        None => "; with --list, the same command shows the names".to_owned(),
     }
 }

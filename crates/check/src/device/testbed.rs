@@ -155,8 +155,7 @@ impl Devices {
             }
         };
         let _ = writeln!(out, "{:<10} {multicast}\n", "multicast");
-        let needs =
-            [("check, replay, explain, drift, observe", None), ("diff, contract, replay --gpu", Some(2))];
+        let needs = [("everything that needs no GPU", None), ("diff, contract, replay --gpu", Some(2))];
         for (commands, ranks) in needs {
             let state = match ranks.map(|ranks| self.require(ranks)) {
                 None | Some(Ok(_)) => "can run".to_owned(),

@@ -220,7 +220,8 @@ fn never_closed(text: &str, at: usize) -> Option<usize> {
             '"' | '\'' => {
                 let three = [char; 3].iter().collect::<String>();
                 let delimiter = if text[place..].starts_with(&three) { three } else { char.to_string() };
-                let end = end_of_string(&text[place..], &delimiter) + place;
+                // Of brackets behind a text that is never closed nothing is known.
+                let end = end_of_string(&text[place..], &delimiter)? + place;
                 while rest.next_if(|(place, _)| *place < end).is_some() {}
                 continue;
             }
@@ -234,22 +235,20 @@ fn never_closed(text: &str, at: usize) -> Option<usize> {
     open_there.iter().rev().find(|bracket| open.contains(bracket)).map(|(place, _)| *place)
 }
 
-/// Behind which byte a string ends that begins a text; one in single quotes ends with its line, closed or not.
-fn end_of_string(text: &str, delimiter: &str) -> usize {
+/// Behind which byte a string ends that begins a text; none if it is not closed, one in single quotes on its line.
+fn end_of_string(text: &str, delimiter: &str) -> Option<usize> {
     let mut at = delimiter.len();
     while let Some(rest) = text.get(at..) {
         if rest.starts_with(delimiter) {
-            return at + delimiter.len();
+            return Some(at + delimiter.len());
         }
-        let Some(next) = rest.chars().next().filter(|next| *next != '\n' || delimiter.len() > 1) else {
-            break;
-        };
+        let next = rest.chars().next().filter(|next| *next != '\n' || delimiter.len() > 1)?;
         at += next.len_utf8();
         if next == '\\' {
             at += rest.chars().nth(1).map_or(0, char::len_utf8);
         }
     }
-    at.min(text.len())
+    None
 }
 
 /// The location of a span of Starlark, in the text as it was written.
@@ -352,6 +351,10 @@ fn replace(error: &starlark::Error) -> (String, Option<String>) {
         )
     } else if says("Heap memory limit") {
         (HEAP_EXCEEDED.0.to_owned(), HEAP_EXCEEDED.1)
+    } else if says("reserved keyword `is`") {
+        (text.clone(), "`==` compares")
+    } else if says("unexpected keyword 'if', expected symbol ':'") {
+        (text.clone(), "write `elif` for `else if`")
     } else if says("unexpected symbol '='") {
         (text.clone(), "`==` compares; `=` gives a name a value, in a statement of its own")
     } else if says("parameter") {
