@@ -20,5 +20,5 @@ fn the_version_is_that_of_the_package() {
 
 #[test]
 fn exit_codes_are_in_the_help() {
-    assert!(printed("--help").contains("4 a GPU, a library or the like is missing"));
+    assert!(printed("--help").contains("4 a GPU, a library or a tool is missing"));
 }

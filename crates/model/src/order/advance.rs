@@ -349,11 +349,7 @@ impl Machine {
                 }
             }
         }
-        waited
-            .into_iter()
-            .filter(|rendezvous| self.can_take_place(state, rendezvous))
-            .map(|rendezvous| Rendezvous::clone(rendezvous))
-            .collect()
+        waited.into_iter().filter(|rendezvous| self.can_take_place(state, rendezvous)).cloned().collect()
     }
 
     /// The rendezvous that a thread is in.
