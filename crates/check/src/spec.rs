@@ -40,6 +40,7 @@ pub use error::SpecError;
 pub(crate) use error::did_you_mean;
 pub(crate) use error::loc_of_caller;
 pub(crate) use error::span_from;
+#[cfg(feature = "cli")]
 pub(crate) use error::{DRAWN_WIDTH, drawn};
 pub use files::spec_files;
 pub use load::{load, load_any};
