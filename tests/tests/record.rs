@@ -202,7 +202,7 @@ fn what_goes_wrong_before_the_command_is_told_apart() {
     installed.env_remove("RANKCHECK_RECORD_LIB").env("LD_LIBRARY_PATH", stand_ins());
     let (code, said) = ended(&mut installed);
     assert_eq!(code, Some(9), "{said}");
-    assert!(said.contains("recorded 1 process"), "{said}");
+    assert!(said.contains("recorded 1 process, "), "{said}");
 
     let spaced = folder.join("a space.so");
     fs::copy(recorder(), &spaced).expect("it can be copied");

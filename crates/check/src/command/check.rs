@@ -33,7 +33,8 @@ use crate::trace::Trace;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct CheckArguments {
-    /// Spec files (*.star), recorded runs, dumps of PyTorch's Flight Recorder, NCCL logs, and folders of any of these.
+    /// Spec files (*.star), folders of them, the folder of each recorded run, dumps of PyTorch's Flight Recorder, and NCCL
+    /// logs.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
     /// The format of the report.

@@ -23,18 +23,17 @@ impl TimelineArguments {
     pub(super) fn run(&self) -> u8 {
         let is_recording = crate::runs::is_recording(&self.folder);
         let folder = std::slice::from_ref(&self.folder);
-        if !is_recording && self.folder.is_file() && !holds_dumps(&self.folder) && !holds_logs(&self.folder) {
-            return output::usage(format_args!(
-                "{} is neither a dump nor an NCCL log with times; give one of these, or the folder of a recorded run",
-                self.folder.display()
-            ));
-        }
         let written = if !is_recording && holds_dumps(&self.folder) {
             let judged = judge_dumps(folder).map_err(|error| error.to_string());
             judged.and_then(|judged| timeline::write_file(&judged, &self.folder, &self.output))
         } else if !is_recording && holds_logs(&self.folder) {
             let judged = judge_logs(folder).map_err(|error| error.to_string());
             judged.and_then(|judged| timeline::write_file(&judged, &self.folder, &self.output))
+        } else if !is_recording && self.folder.is_file() {
+            Err(format!(
+                "{} is neither a dump nor an NCCL log with times; give one of these, or the folder of a recorded run",
+                self.folder.display()
+            ))
         } else {
             write_file(&self.folder, &self.output)
         };

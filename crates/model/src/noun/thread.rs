@@ -350,14 +350,15 @@ impl Cx<'_> {
         }
         let (rank, thread) = (self.rank, Thread(self.thread));
         let block = Arc::clone(&self.this().block);
-        let returns = matches!(self.this().next_in(&block), Next::Op(op) if self.here().has_left(&op.op));
+        let next = self.this().next_in(&block);
+        let returns = matches!(&next, Next::Op(op) if self.here().has_left(&op.op));
         let t = self.this_mut();
         // Which rank leaves a communicator first is nobody's doing, so whoever waits there has done no more than who does not.
         if !returns {
             t.clock.tick();
         }
         m.note(Moment { op: op_ref, replay: None, lane: Lane::Thread(rank, thread) }, &t.clock);
-        match t.next_in(&block) {
+        match next {
             Next::Return | Next::Unknown => {}
             Next::Ask(question, _) => self.ask(question),
             Next::Op(op) => {

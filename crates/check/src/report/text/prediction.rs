@@ -23,7 +23,7 @@ pub(super) fn prediction(out: &mut String, explained: &Explained) {
         if let (Verdict::Fails { primary, .. }, Some(shown)) = (&run.verdict, &explained.counterexample)
             && shown.broken.rule != *primary
         {
-            text.push_str(&format!(" (the run that breaks {primary}, not the one that is shown)"));
+            let _ = write!(text, " (the run that breaks {primary}, not the one that is shown)");
         }
         if !run.other_runs.is_empty() {
             let others: Vec<&str> = run.other_runs.iter().map(|class| class.name()).collect();
