@@ -140,6 +140,8 @@ pub struct State {
     shared: Arc<Shared>,
     shared_hash: u128,
     shared_stale: bool,
+    /// Of what ran that may still clash, which depends on ranks and on what they share.
+    executed_hash: u128,
     pub(crate) findings: Arc<BTreeMap<FindingKey, Arc<Finding>>>,
     /// Nobody specifies what follows this operation.
     pub(crate) undefined: Option<OpRef>,
@@ -173,6 +175,7 @@ impl State {
             shared: Arc::default(),
             shared_hash: 0,
             shared_stale: true,
+            executed_hash: 0,
             findings: Arc::default(),
             undefined: None,
             faults_used: 0,
@@ -324,6 +327,7 @@ impl State {
             self.shared_hash = fingerprint(&*self.shared);
             self.shared_stale = false;
         }
+        self.executed_hash = Machine::executed_hash(self);
     }
 
     /// A fingerprint of everything that rules read: the same for equal states, in whatever order and in whichever process
@@ -339,6 +343,7 @@ impl State {
             shared: _,
             shared_hash,
             shared_stale,
+            executed_hash,
             findings,
             undefined,
             faults_used,
@@ -352,7 +357,7 @@ impl State {
         for hash in hashes {
             hash.whole.expect("seal before taking a fingerprint").hash(&mut hasher);
         }
-        shared_hash.hash(&mut hasher);
+        (shared_hash, executed_hash).hash(&mut hasher);
         findings.len().hash(&mut hasher);
         for key in findings.keys() {
             key.hash(&mut hasher);
@@ -380,6 +385,7 @@ impl State {
             shared,
             shared_hash: _,
             shared_stale,
+            executed_hash: _,
             findings,
             undefined,
             faults_used: _,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::clock::{Actor, CausalPast, Clock};
 use crate::host::value::CommId;
+use crate::id::fingerprint;
 use crate::identity::{Identify, StateIdentity};
 use crate::judge::finding::OpRef;
 use crate::judge::finding::{About, FindingKey, Rule};
@@ -165,7 +166,7 @@ pub(crate) struct Executed {
 
 walk!(apart struct Executed { comm: hashed fixed, members: hashed moved });
 
-/// What ran on all ranks, as long as a launch that is still to run may clash with it: a function of positions.
+/// What ran on all ranks, as long as a launch that is still to run may clash with it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Executions {
     launches: Vec<Executed>,
@@ -173,7 +174,7 @@ pub(crate) struct Executions {
     forget_at: usize,
 }
 
-// Which of the launches may still clash, the state says as a whole.
+// Which of the launches may still clash, the state says as a whole: `executed_hash`.
 walk!(struct Executions { launches: explains moved, forget_at: explains fixed });
 
 impl LaunchOrder {
@@ -403,69 +404,112 @@ impl Machine {
         })
     }
 
-    /// What ran, as far as something that is still to run may clash with it: a launch that was made before and waits.
+    /// What ran, as far as a launch may clash with it that is still to run.
     pub(crate) fn identify_executed(&self, state: &State, to: &mut StateIdentity<'_>) {
-        if !self.several_comms() {
+        if state.executed().is_empty() {
             return;
         }
-        let ranks = (0..self.config.ranks).map(Rank);
-        let mut waiting: Vec<Vec<(&Clock, u32)>> =
-            ranks.map(|rank| state.handed_over_launches(rank)).collect();
-        for (waiting, rank) in waiting.iter_mut().zip(state.ranks()) {
-            let launched = |queued: &'_ Queued| queued.work.launched().map(|(.., issue)| issue);
-            waiting.extend(rank.queued().filter_map(|queued| Some((&queued.issue, launched(queued)?))));
-        }
-        for ran in state.in_transit() {
-            waiting[ran.rank.at()].push((&ran.called, ran.issue));
-        }
-        let comes_before = |(called, issue): &(&Clock, u32), ran: &Ran| {
-            if called.actor() == ran.called.actor() {
-                *issue < ran.issue
-            } else {
-                ran.called.after(called.actor(), called.epoch())
-            }
-        };
-        let overtook = |ran: &Ran| waiting[ran.rank.at()].iter().any(|launch| comes_before(launch, ran));
-        let executed = state.executed().iter().filter(|earlier| earlier.members.iter().any(overtook));
+        let to_run = StillToRun::in_state(state);
+        let executed = state.executed().iter().filter(|earlier| to_run.may_come_before(earlier));
         to.unordered(executed, |Executed { comm, members }, to| {
             comm.identify(to);
-            for Ran { rank, issue, called, began, op } in members.iter() {
+            for ran in members.iter() {
+                let Ran { rank, issue, called, began, op } = ran;
                 (rank, issue).hash(to);
                 op.identify(to);
                 to.asked_about(called.actor(), called.epoch());
                 to.asked_about(began.actor(), began.epoch());
-                for (waits, _) in &waiting[rank.at()] {
-                    called.after(waits.actor(), waits.epoch()).hash(to);
-                }
+                to_run.known_at(ran).for_each(|known| known.hash(to));
             }
         });
     }
 
-    /// Forgets what no launch that is still to run can clash with.
-    fn forget(&self, state: &State, executed: &mut Vec<Executed>) {
-        // What was sent counts as run once it is received.
-        let mut sent: Vec<Vec<&Ran>> = vec![Vec::new(); state.ranks().len()];
-        for ran in state.in_transit() {
-            sent[ran.rank.at()].push(ran);
+    /// The hash of the same where histories are told apart. What ran follows from how far each thread and each stream is,
+    /// unless two threads of a rank launch: which of them came first is kept nowhere else.
+    pub(crate) fn executed_hash(state: &State) -> u128 {
+        let raced = |ran: &Ran| LaunchOrders::of(state.rank(ran.rank)).ran.len() > 1;
+        let of_two_threads = |earlier: &&Executed| earlier.members.iter().any(raced);
+        let mut executed = state.executed().iter().filter(of_two_threads).peekable();
+        if executed.peek().is_none() {
+            return 0;
         }
-        let first = |ran: &Ran| self.launched_before_all(state, ran, &sent[ran.rank.at()]);
-        executed.retain(|earlier| !earlier.members.iter().all(first));
+        let to_run = StillToRun::in_state(state);
+        let hash = |Executed { comm, members }: &Executed| {
+            let at = |clock: &Clock| (clock.actor(), clock.epoch());
+            let member = |ran: &Ran| {
+                let known: Vec<bool> = to_run.known_at(ran).collect();
+                fingerprint(&(ran.rank, ran.issue, ran.op, at(&ran.called), at(&ran.began), known))
+            };
+            fingerprint(&(comm, members.iter().map(member).collect::<Vec<_>>()))
+        };
+        // In which order they ran is no part of a state.
+        executed
+            .filter(|earlier| to_run.may_come_before(earlier))
+            .map(hash)
+            .fold(0, u128::wrapping_add)
     }
 
-    /// Whether it is launched before everything of its rank that is still to run, `sent` included: nothing can be
-    /// launched the other way round any more.
-    fn launched_before_all(&self, state: &State, ran: &Ran, sent: &[&Ran]) -> bool {
-        let needless = |condition| self.config.declared_needless.contains(&condition);
-        let r = state.rank(ran.rank);
-        let issued = LaunchOrders::of(r).issued;
-        let queued = |op: &Queued| {
-            op.work.launched().is_none_or(|(.., issue)| ran.launched_before_call(&op.issue, issue))
-        };
-        let running = |thread: &&ThreadState| thread.running();
-        let to_come = |thread: &ThreadState| ran.launched_before_call(thread.clock(), issued);
-        (needless(Condition::LaunchesToCome) || r.threads().iter().filter(running).all(to_come))
-            && (needless(Condition::LaunchesQueued)
-                || r.streams().iter().all(|(_, stream)| stream.queue().iter().all(queued)))
-            && sent.iter().all(|sent| ran.launched_before(sent))
+    /// Forgets what no launch that is still to run can clash with.
+    fn forget(&self, state: &State, executed: &mut Vec<Executed>) {
+        let needed = |condition| !self.config.declared_needless.contains(&condition);
+        let (queued, to_come) = (needed(Condition::LaunchesQueued), needed(Condition::LaunchesToCome));
+        // The blocks of recorded runs are long, so it is not looked at what is left of them.
+        let to_run = StillToRun::of(state, |_| queued, |thread| to_come && thread.running());
+        executed.retain(|earlier| to_run.may_come_before(earlier));
+    }
+}
+
+/// The launches of each rank that are still to run: what the thread knows that makes them, and their position among all
+/// launches of the rank.
+struct StillToRun<'a> {
+    /// Those that were made.
+    launched: Vec<Vec<(&'a Clock, u32)>>,
+    /// The first that each thread may still make.
+    to_come: Vec<Vec<(&'a Clock, u32)>>,
+}
+
+impl<'a> StillToRun<'a> {
+    fn in_state(state: &'a State) -> Self {
+        Self::of(state, |_| true, ThreadState::may_launch)
+    }
+
+    fn of(
+        state: &'a State,
+        looks_at: impl Fn(&Queued) -> bool,
+        may_launch: impl Fn(&ThreadState) -> bool,
+    ) -> Self {
+        let ranks = state.ranks().len();
+        let mut launched = vec![Vec::new(); ranks];
+        for (rank, part) in state.handed_over_launches() {
+            launched[rank.at()].push(part);
+        }
+        // What was sent counts as run once it is received.
+        for ran in state.in_transit() {
+            launched[ran.rank.at()].push((&ran.called, ran.issue));
+        }
+        let mut to_come = vec![Vec::new(); ranks];
+        for ((launched, to_come), rank) in launched.iter_mut().zip(&mut to_come).zip(state.ranks()) {
+            for queued in rank.queued().filter(|queued| looks_at(queued)) {
+                launched.extend(queued.work.launched().map(|(.., issue)| (&queued.issue, issue)));
+            }
+            let issued = LaunchOrders::of(rank).issued;
+            let threads = rank.threads().iter().filter(|thread| may_launch(thread));
+            to_come.extend(threads.map(|thread| (thread.clock(), issued)));
+        }
+        Self { launched, to_come }
+    }
+
+    /// Whether one of them may be launched before this: otherwise nothing can be launched the other way round any more.
+    fn may_come_before(&self, earlier: &Executed) -> bool {
+        earlier.members.iter().any(|ran| {
+            let before = |(called, issue): &(&Clock, u32)| !ran.launched_before_call(called, *issue);
+            self.launched[ran.rank.at()].iter().any(before) || self.to_come[ran.rank.at()].iter().any(before)
+        })
+    }
+
+    /// Which of those that were made on its rank it was launched after in every run.
+    fn known_at(&self, ran: &Ran) -> impl Iterator<Item = bool> {
+        let launched = self.launched[ran.rank.at()].iter();
+        launched.map(|(called, _)| ran.called.after(called.actor(), called.epoch()))
     }
 }

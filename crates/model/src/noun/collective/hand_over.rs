@@ -60,12 +60,13 @@ pub(crate) struct HandedOverParts {
 walk!(struct HandedOverParts { parts: hashed fixed });
 
 impl State {
-    /// What a rank has handed over that others have not taken: what the threads knew that launched it, and its position
+    /// What ranks have handed over that others have not taken: what the threads knew that launched it, and its position
     /// among all launches of the rank.
-    pub(crate) fn handed_over_launches(&self, rank: Rank) -> Vec<(&Clock, u32)> {
+    pub(crate) fn handed_over_launches(&self) -> impl Iterator<Item = (Rank, (&Clock, u32))> {
         let parts = HandedOverParts::of(self.shared()).parts.iter();
-        let of_rank = parts.filter(|((_, by), _)| *by == rank).flat_map(|(_, parts)| parts);
-        of_rank.map(|part| (&part.issue, part.launch.issue)).collect()
+        parts.flat_map(|((_, rank), parts)| {
+            parts.iter().map(|part| (*rank, (&part.issue, part.launch.issue)))
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use crate::id::{ThreadStart, Token, fingerprint};
 use crate::identity::{Identify, StateIdentity};
 use crate::noun::group::Group;
 use crate::noun::rendezvous::Rendezvous;
-use crate::op::Op;
+use crate::op::{Op, ThreadOp};
 use crate::position::ProgramPlace;
 use crate::program::{Answer, Block, Question, Statement, Terminator};
 use crate::rank::LocId;
@@ -381,6 +381,32 @@ impl ThreadState {
     #[must_use]
     pub fn running(&self) -> bool {
         matches!(self.status, Status::Ready | Status::Waiting(_) | Status::Stuck)
+    }
+
+    /// Whether it may still launch what communicates, as far as the rest of its block tells.
+    pub(crate) fn may_launch(&self) -> bool {
+        let launches = |statement: &Statement| match &*statement.op {
+            Op::Collective(_) | Op::Transfer(_) | Op::Group(_) | Op::Graph(_) => true,
+            // Whoever is started knows what is known then.
+            Op::Thread(op) => matches!(op, ThreadOp::Spawn { .. }),
+            Op::Comm(_)
+            | Op::Window(_)
+            | Op::Overlap(_)
+            | Op::Stream(_)
+            | Op::Event(_)
+            | Op::Memory(_)
+            | Op::Pool(_)
+            | Op::Ipc(_)
+            | Op::Exchange(_)
+            | Op::Barrier(_)
+            | Op::Mutex(_)
+            | Op::Store(_)
+            | Op::Flag(_)
+            | Op::Map(_)
+            | Op::List(_) => false,
+        };
+        let to_come = self.block.ops.iter().skip(self.next as usize);
+        self.running() && (self.block.terminator != Terminator::Return || to_come.map(launches).any(|it| it))
     }
 
     /// Whether what it does next is not known.
