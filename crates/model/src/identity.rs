@@ -4,6 +4,8 @@
 //! ([`crate::state`]). That is cheap, and right as long as few histories lead to one future. Here they are equal if what
 //! is left to run is ([`crate::position`]), if nouns' tables are, and if all clocks say the same of the accesses that
 //! somebody may still ask about: instead of a count a clock has the number of the last of those accesses that it knows.
+//! Which accesses these are depends on all ranks. So each rank has a sketch, in which the numbers are left open, and which is
+//! kept until the rank changes; the identity of the whole is hashed of sketches and numbers.
 //! Not here: what is asked about ([`crate::remembered`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -12,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::clock::{Actor, Clock};
-use crate::id::{ContentHasher, ThreadStart};
+use crate::id::{ContentHasher, ThreadStart, fingerprint};
 use crate::judge::finding::OpRef;
 use crate::machine::Machine;
 use crate::rank::LocId;
@@ -26,75 +28,311 @@ pub(crate) trait Identify {
     fn identify(&self, to: &mut StateIdentity<'_>);
 }
 
+/// What of a part of a state belongs to its identity, but for the numbers of operations that may be asked about: those
+/// depend on all other parts. So what is said of one part is kept until it changes.
+#[derive(Debug)]
+pub(crate) struct Sketch {
+    /// All of it.
+    whole: Outline,
+    /// What is left of it without the numbers of ranks, where ranks are interchangeable.
+    alone: Option<Outline>,
+    /// The clocks in it.
+    clocks: Box<[Clock]>,
+    /// The operations in it about which somebody may ask whether they happened before.
+    asked: Box<[(Actor, u32)]>,
+    /// What was asked of the knowledge of everybody, and the answers.
+    known: Box<[(Actor, u32, bool)]>,
+}
+
+/// What is hashed of a sketch.
+#[derive(Debug, PartialEq, Eq)]
+struct Outline {
+    /// The hash of all but the numbers.
+    hash: u128,
+    /// Where numbers stand, in an order that follows from what is hashed.
+    open: Box<[Open]>,
+}
+
+/// What stands in a sketch for numbers.
+#[derive(Debug, PartialEq, Eq)]
+enum Open {
+    /// The number of an operation.
+    AskedAbout(Actor, u32),
+    /// Of each actor, the number of the last operation that a clock of the sketch knows.
+    Clock(usize),
+    /// Values whose order says nothing, and that differ in their numbers at most.
+    Alike(Box<[Box<[Open]>]>),
+}
+
+/// A part of a state as it is written down.
+#[derive(Debug, Default)]
+struct Draft {
+    /// What is hashed as it is.
+    bytes: Vec<u8>,
+    /// What else there is, and where it stands among the bytes.
+    marks: Vec<(u32, Mark)>,
+    clocks: Vec<Clock>,
+    known: Vec<(Actor, u32, bool)>,
+}
+
+/// What stands among the bytes of a draft.
+#[derive(Debug, Clone, Copy)]
+enum Mark {
+    AskedAbout(Actor, u32),
+    Clock,
+    /// So many bytes follow that name a rank by its number.
+    RankNumber(u32),
+    /// The first of several values follows whose order says nothing.
+    Unordered,
+    /// One of them ends.
+    EndOfValue,
+    /// The last of them has ended.
+    EndOfUnordered,
+}
+
+/// The part of a draft that is being read: the whole, or one of several values whose order says nothing.
+#[derive(Default)]
+struct Reading {
+    hasher: ContentHasher,
+    open: Vec<Open>,
+    /// The values that have ended of those inside it that are being read.
+    values: Vec<Outline>,
+}
+
+impl Reading {
+    fn outline(self) -> Outline {
+        Outline { hash: self.hasher.fingerprint(), open: self.open.into() }
+    }
+
+    /// Adds values whose order says nothing, equal ones once.
+    fn add_unordered(&mut self, mut values: Vec<Outline>) {
+        values.sort_unstable_by_key(|value| value.hash);
+        let mut values = values.into_iter().peekable();
+        while let Some(value) = values.next() {
+            value.hash.hash(&mut self.hasher);
+            let mut alike = vec![value.open];
+            while let Some(next) = values.next_if(|next| next.hash == value.hash) {
+                alike.push(next.open);
+            }
+            // However many there are: in another state the numbers of several may be equal.
+            if !alike[0].is_empty() {
+                self.open.push(Open::Alike(alike.into()));
+            }
+        }
+        // None has this hash.
+        0_u8.hash(&mut self.hasher);
+    }
+}
+
+impl Draft {
+    fn outline(&self, numbers_ranks: bool) -> Outline {
+        let (mut at, mut clocks) = (0, 0);
+        let mut inner = Reading::default();
+        let mut outer: Vec<Reading> = Vec::new();
+        for (before, mark) in &self.marks {
+            let before = *before as usize;
+            inner.hasher.write(&self.bytes[at..before]);
+            at = before;
+            match mark {
+                Mark::AskedAbout(actor, epoch) => {
+                    1_u8.hash(&mut inner.hasher);
+                    inner.open.push(Open::AskedAbout(*actor, *epoch));
+                }
+                Mark::Clock => {
+                    2_u8.hash(&mut inner.hasher);
+                    inner.open.push(Open::Clock(clocks));
+                    clocks += 1;
+                }
+                Mark::RankNumber(len) => at += if numbers_ranks { 0 } else { *len as usize },
+                Mark::Unordered => outer.push(std::mem::take(&mut inner)),
+                Mark::EndOfValue => {
+                    let around = outer.last_mut().expect("it is one of several");
+                    around.values.push(std::mem::take(&mut inner).outline());
+                }
+                Mark::EndOfUnordered => {
+                    inner = outer.pop().expect("they have begun");
+                    let values = std::mem::take(&mut inner.values);
+                    inner.add_unordered(values);
+                }
+            }
+        }
+        inner.hasher.write(&self.bytes[at..]);
+        inner.outline()
+    }
+
+    /// The sketch of what was written down. Then the draft is empty.
+    fn take(&mut self, alone: bool) -> Sketch {
+        let whole = self.outline(true);
+        let alone = alone.then(|| self.outline(false));
+        let asked = |(_, mark): &(u32, Mark)| match mark {
+            Mark::AskedAbout(actor, epoch) if *epoch > 0 => Some((*actor, *epoch)),
+            _ => None,
+        };
+        let asked = self.marks.iter().filter_map(asked).collect();
+        self.bytes.clear();
+        self.marks.clear();
+        let (clocks, known) = (self.clocks.drain(..).collect(), self.known.drain(..).collect());
+        Sketch { whole, alone, clocks, asked, known }
+    }
+}
+
+impl Sketch {
+    /// Whether both say the same.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.whole == other.whole
+    }
+
+    /// Whether it says what is asked where everybody knows this.
+    pub(crate) fn is_of(&self, everybody: &KnownToAll, alone: bool) -> bool {
+        (self.alone.is_some() || !alone)
+            && self.known.iter().all(|(actor, epoch, known)| everybody.includes(*actor, *epoch) == *known)
+    }
+}
+
 /// Operations about which somebody may still ask whether they happened before, by actor and count.
 ///
 /// Whoever will ask has a clock that is joined from those of the state, so operations of one actor that no clock of the
 /// state tells apart get one number.
-#[derive(Debug, Default)]
-pub(crate) struct AskedAbout(Vec<AskedOperation>);
+#[derive(Debug)]
+pub(crate) struct AskedAbout<'a> {
+    sketches: &'a [&'a Sketch],
+    operations: Vec<AskedOperation>,
+    /// Of each actor of these, where its operations are.
+    actors: Vec<(Actor, Range<usize>)>,
+    /// For the clocks of all sketches in their order, of each actor, the number of the last of its operations that the clock
+    /// knows; 0 if there is none.
+    known: Vec<u32>,
+}
 
 /// An operation, and its number among those of its actor, from 1.
 #[derive(Debug, Clone, Copy)]
 struct AskedOperation {
-    actor: Actor,
     epoch: u32,
     number: u32,
 }
 
-/// What the tables of a state hold that decides how operations are numbered.
-#[derive(Debug, Default)]
-struct Unnumbered {
-    asked: Vec<(Actor, u32)>,
-    clocks: Vec<Clock>,
-}
-
-impl AskedAbout {
-    fn of(Unnumbered { mut asked, clocks }: Unnumbered, told_apart: bool) -> Self {
+impl<'a> AskedAbout<'a> {
+    /// What is asked about in all parts of a state.
+    pub(crate) fn of(sketches: &'a [&'a Sketch], machine: &Machine) -> Self {
+        let told_apart = !machine.config.declared_forgotten.contains(&Forgotten::Between);
+        let mut asked: Vec<_> = sketches.iter().flat_map(|sketch| &*sketch.asked).copied().collect();
         asked.sort_unstable();
         asked.dedup();
-        let mut numbered = Vec::with_capacity(asked.len());
+        let mut actors = Vec::new();
         for of_actor in asked.chunk_by(|one, other| one.0 == other.0) {
-            // Before which of them some clock ends.
-            let mut ends = vec![false; of_actor.len() + 1];
-            if of_actor.len() > 1 && told_apart {
-                for clock in &clocks {
-                    let knows = clock.knows(of_actor[0].0);
-                    ends[of_actor.partition_point(|(_, epoch)| *epoch <= knows)] = true;
-                }
-            }
-            let mut number = 1;
-            for (at, (actor, epoch)) in of_actor.iter().enumerate() {
-                number += u32::from(at > 0 && ends[at]);
-                numbered.push(AskedOperation { actor: *actor, epoch: *epoch, number });
+            let from = actors.last().map_or(0, |(_, before): &(Actor, Range<usize>)| before.end);
+            actors.push((of_actor[0].0, from..from + of_actor.len()));
+        }
+        // Before which of them some clock ends.
+        let mut ends = vec![false; asked.len() + 1];
+        let clocks = sketches.iter().map(|sketch| sketch.clocks.len()).sum::<usize>();
+        let mut known = Vec::with_capacity(clocks * actors.len());
+        for clock in sketches.iter().flat_map(|sketch| &*sketch.clocks) {
+            for (actor, operations) in &actors {
+                let knows = clock.knows(*actor);
+                let before = asked[operations.clone()].partition_point(|(_, epoch)| *epoch <= knows);
+                ends[operations.start + before] |= before < operations.len();
+                known.push(u32::try_from(before).expect("few operations are asked about"));
             }
         }
-        Self(numbered)
+        let mut operations = Vec::with_capacity(asked.len());
+        for (_, of_actor) in &actors {
+            let mut number = 1;
+            for at in of_actor.clone() {
+                number += u32::from(at > of_actor.start && told_apart && ends[at]);
+                operations.push(AskedOperation { epoch: asked[at].1, number });
+            }
+        }
+        if !actors.is_empty() {
+            for of_clock in known.chunks_mut(actors.len()) {
+                for (known, (_, of_actor)) in of_clock.iter_mut().zip(&actors) {
+                    let last = (*known as usize).checked_sub(1);
+                    *known = last.map_or(0, |last| operations[of_actor.start + last].number);
+                }
+            }
+        }
+        Self { sketches, operations, actors, known }
     }
 
     /// The number of the last one of an actor up to a count; 0 if there is none.
     fn up_to(&self, actor: Actor, epoch: u32) -> u32 {
-        let before = self.0.partition_point(|asked| (asked.actor, asked.epoch) <= (actor, epoch));
-        let last = before.checked_sub(1).map(|last| self.0[last]);
-        last.filter(|last| last.actor == actor).map_or(0, |last| last.number)
+        let Ok(at) = self.actors.binary_search_by_key(&actor, |(actor, _)| *actor) else { return 0 };
+        let operations = &self.operations[self.actors[at].1.clone()];
+        let before = operations.partition_point(|asked| asked.epoch <= epoch);
+        before.checked_sub(1).map_or(0, |last| operations[last].number)
     }
 
-    /// Those of a range of actors, by actor.
-    fn by_actor(&self, actors: &Range<u32>) -> impl Iterator<Item = (Actor, &[AskedOperation])> {
-        let from = self.0.partition_point(|asked| asked.actor.0 < actors.start);
-        let to = self.0.partition_point(|asked| asked.actor.0 < actors.end);
-        self.0[from..to].chunk_by(|one, other| one.actor == other.actor).map(|asked| (asked[0].actor, asked))
+    /// The identity of the whole.
+    pub(crate) fn whole(&self) -> u128 {
+        let mut hasher = ContentHasher::default();
+        // Clocks have a number for each of these.
+        self.actors.iter().for_each(|(actor, _)| actor.hash(&mut hasher));
+        let (mut numbers, mut clocks) = (Vec::new(), 0);
+        for sketch in self.sketches {
+            sketch.whole.hash.hash(&mut hasher);
+            self.add_numbers(&sketch.whole.open, clocks, None, &mut numbers);
+            clocks += sketch.clocks.len();
+        }
+        numbers.hash(&mut hasher);
+        hasher.fingerprint()
     }
-}
 
-/// What an identity is made for.
-#[derive(Debug)]
-enum IdentityPart<'a> {
-    /// The operations that may be asked about are gathered, and all clocks.
-    Gathering(&'a mut Unnumbered),
-    /// Everything is hashed, and clocks by what was gathered.
-    Whole(&'a AskedAbout),
-    /// A rank is hashed on its own: nobody's number, and of clocks what is known of these actors, which are its own.
-    Alone(&'a AskedAbout, Range<u32>),
+    /// What each of the first sketches looks like on its own: those of ranks, with so many actors each.
+    pub(crate) fn alone(&self, actors_per_rank: u32) -> Vec<u128> {
+        let (mut numbers, mut clocks) = (Vec::new(), 0);
+        let alone = |(rank, sketch): (u32, &&Sketch)| {
+            let own = rank * actors_per_rank..(rank + 1) * actors_per_rank;
+            let outline = sketch.alone.as_ref()?;
+            numbers.clear();
+            self.add_numbers(&outline.open, clocks, Some(&own), &mut numbers);
+            clocks += sketch.clocks.len();
+            Some(fingerprint(&(outline.hash, &numbers)))
+        };
+        (0..).zip(self.sketches).map_while(alone).collect()
+    }
+
+    /// Adds the numbers of a sketch whose clocks begin there. Of `own`, the actors of a rank, only what is known of these.
+    fn add_numbers(&self, open: &[Open], clocks: usize, own: Option<&Range<u32>>, to: &mut Vec<u32>) {
+        let is_told = |actor: Actor| own.is_none_or(|own| own.contains(&actor.0));
+        let first = own.map_or(0, |own| own.start);
+        for open in open {
+            match open {
+                Open::AskedAbout(actor, epoch) => {
+                    if is_told(*actor) {
+                        to.extend([actor.0 - first, self.up_to(*actor, *epoch), u32::from(*epoch > 0)]);
+                    }
+                }
+                Open::Clock(at) => {
+                    let actors = self.actors.len();
+                    let known = &self.known[(clocks + at) * actors..][..actors];
+                    if own.is_none() {
+                        to.extend(known);
+                        continue;
+                    }
+                    let of_own = self.actors.iter().zip(known).filter(|((actor, _), _)| is_told(*actor));
+                    for ((actor, _), known) in of_own.filter(|(_, known)| **known > 0) {
+                        to.extend([actor.0 - first, *known]);
+                    }
+                    to.push(u32::MAX);
+                }
+                Open::Alike(values) => {
+                    let mut alike: Vec<Vec<u32>> = Vec::with_capacity(values.len());
+                    for value in values {
+                        let mut numbers = Vec::new();
+                        self.add_numbers(value, clocks, own, &mut numbers);
+                        alike.push(numbers);
+                    }
+                    alike.sort_unstable();
+                    alike.dedup();
+                    to.push(u32::try_from(alike.len()).expect("few values"));
+                    for numbers in alike {
+                        to.push(u32::try_from(numbers.len()).expect("few numbers"));
+                        to.extend(numbers);
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// How far everybody knows each actor who may still do something: nobody asks about what lies before.
@@ -116,6 +354,18 @@ impl KnownToAll {
         }
     }
 
+    /// Also what these do not know may be asked about.
+    pub(crate) fn meet(&mut self, others: &Self) {
+        match (&mut self.0, &others.0) {
+            (_, None) => {}
+            (None, Some(known)) => self.0 = Some(Arc::clone(known)),
+            (Some(known), Some(others)) => {
+                let lower = |(known, other): (&mut u32, &u32)| *known = (*known).min(*other);
+                Arc::make_mut(known).iter_mut().zip(&**others).for_each(lower);
+            }
+        }
+    }
+
     pub(crate) fn includes(&self, actor: Actor, epoch: u32) -> bool {
         self.0.as_ref().is_none_or(|known| known[actor.0 as usize] >= epoch)
     }
@@ -123,102 +373,84 @@ impl KnownToAll {
 
 /// An identity as it comes together.
 pub(crate) struct StateIdentity<'a> {
-    /// None while operations are gathered, of which no hash is asked for.
-    hasher: Option<ContentHasher>,
-    part: IdentityPart<'a>,
+    draft: Draft,
     pub(crate) machine: &'a Machine,
     pub(crate) remembered: &'a RememberedPast,
     /// What everybody knows who may still do something.
-    everywhere: KnownToAll,
+    everybody: &'a KnownToAll,
     /// What those know who may use the tables that are looked at.
-    here: KnownToAll,
+    here: &'a KnownToAll,
     /// How many answers each thread was given of the rank whose tables are looked at.
     answers: Vec<(ThreadStart, u32)>,
+    /// Whether it is asked what a rank is on its own.
+    alone: bool,
 }
 
-macro_rules! forward_if_any {
+macro_rules! write_down {
     ($($write:ident $number:ident,)*) => {$(
         #[inline]
         fn $write(&mut self, number: $number) {
-            if let Some(hasher) = &mut self.hasher {
-                hasher.$write(number);
-            }
+            self.draft.bytes.extend_from_slice(&number.to_le_bytes());
         }
     )*};
 }
 
 impl Hasher for StateIdentity<'_> {
     fn finish(&self) -> u64 {
-        self.hasher.as_ref().map_or(0, Hasher::finish)
+        unreachable!("what is written down is hashed once all of it is known")
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        if let Some(hasher) = &mut self.hasher {
-            hasher.write(bytes);
-        }
+        self.draft.bytes.extend_from_slice(bytes);
     }
 
-    forward_if_any! {
-        write_u8 u8, write_u16 u16, write_u32 u32, write_u64 u64, write_u128 u128, write_usize usize,
-        write_i8 i8, write_i16 i16, write_i32 i32, write_i64 i64, write_i128 i128, write_isize isize,
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
+    }
+
+    fn write_isize(&mut self, number: isize) {
+        self.write_i64(number as i64);
+    }
+
+    write_down! {
+        write_u8 u8, write_u16 u16, write_u32 u32, write_u64 u64, write_u128 u128,
+        write_i8 i8, write_i16 i16, write_i32 i32, write_i64 i64, write_i128 i128,
     }
 }
 
 impl<'a> StateIdentity<'a> {
-    fn new(part: IdentityPart<'a>, machine: &'a Machine, everywhere: &KnownToAll) -> Self {
+    /// The identity of a state of which everybody knows so much who may still do something. It may be asked what ranks are
+    /// alone.
+    pub(crate) fn new(machine: &'a Machine, everybody: &'a KnownToAll, alone: bool) -> Self {
         let remembered = machine.config.remembered.as_deref().expect("histories merge");
-        let (everywhere, here) = (everywhere.clone(), everywhere.clone());
-        let gathers = matches!(part, IdentityPart::Gathering(_));
-        Self {
-            hasher: (!gathers).then(ContentHasher::default),
-            part,
-            machine,
-            remembered,
-            everywhere,
-            here,
-            answers: Vec::new(),
-        }
+        let draft = Draft::default();
+        Self { draft, machine, remembered, everybody, here: everybody, answers: Vec::new(), alone }
     }
 
-    /// What may be asked about in a whole, of which everybody knows so much who may still do something.
-    pub(crate) fn asked(
-        machine: &Machine,
-        known: &KnownToAll,
-        of: impl FnOnce(&mut StateIdentity<'_>),
-    ) -> AskedAbout {
-        let mut gathered = Unnumbered::default();
-        of(&mut StateIdentity::new(IdentityPart::Gathering(&mut gathered), machine, known));
-        AskedAbout::of(gathered, !machine.config.declared_forgotten.contains(&Forgotten::Between))
+    /// What belongs to the identity of a rank, whose threads know so much.
+    pub(crate) fn of_rank(
+        &mut self,
+        rank: &RankState,
+        threads: &'a KnownToAll,
+        identify: impl FnOnce(&mut Self),
+    ) -> Sketch {
+        self.here = threads;
+        self.answers.clear();
+        self.answers.extend(rank.threads().iter().map(|thread| (thread.start(), thread.asked())));
+        identify(self);
+        self.draft.take(self.alone)
     }
 
-    /// The identity of a whole, of which everybody knows so much who may still do something.
-    pub(crate) fn whole(machine: &Machine, known: &KnownToAll, of: impl Fn(&mut StateIdentity<'_>)) -> u128 {
-        let asked = Self::asked(machine, known, &of);
-        let mut whole = StateIdentity::new(IdentityPart::Whole(&asked), machine, known);
-        of(&mut whole);
-        whole.fingerprint()
+    /// What belongs to the identity of what everybody uses.
+    pub(crate) fn of_shared(&mut self, identify: impl FnOnce(&mut Self)) -> Sketch {
+        self.here = self.everybody;
+        identify(self);
+        self.draft.take(false)
     }
 
-    /// What a rank looks like on its own, whose actors these are.
-    pub(crate) fn alone(
-        machine: &Machine,
-        known: &KnownToAll,
-        (asked, actors): (&AskedAbout, Range<u32>),
-        of: impl FnOnce(&mut StateIdentity<'_>),
-    ) -> u128 {
-        let mut alone = StateIdentity::new(IdentityPart::Alone(asked, actors), machine, known);
-        of(&mut alone);
-        alone.fingerprint()
-    }
-
-    fn fingerprint(&mut self) -> u128 {
-        self.hasher.take().expect("hashes are asked for").fingerprint()
-    }
-
-    /// The tables that follow are used by those only who know so much: the threads of a rank.
-    pub(crate) fn enter(&mut self, rank: &RankState, known: &KnownToAll) {
-        self.here = known.clone();
-        self.answers = rank.threads().iter().map(|thread| (thread.start(), thread.asked())).collect();
+    fn mark(&mut self, mark: Mark) {
+        let at = u32::try_from(self.draft.bytes.len()).expect("a rank is less than 4 GiB");
+        self.draft.marks.push((at, mark));
     }
 
     /// How many answers a thread was given, of the rank whose tables are looked at.
@@ -226,14 +458,14 @@ impl<'a> StateIdentity<'a> {
         self.answers.iter().find(|(of, _)| *of == start).map_or(0, |(_, answers)| *answers)
     }
 
-    /// The tables that follow are used by everybody.
-    pub(crate) fn enter_shared(&mut self) {
-        self.here = self.everywhere.clone();
-    }
-
     /// Whether everybody who may still do something knows an operation.
-    pub(crate) fn is_known(&self, actor: Actor, epoch: u32) -> bool {
-        self.declares_known() || self.everywhere.includes(actor, epoch)
+    pub(crate) fn is_known(&mut self, actor: Actor, epoch: u32) -> bool {
+        if self.declares_known() {
+            return true;
+        }
+        let known = self.everybody.includes(actor, epoch);
+        self.draft.known.push((actor, epoch, known));
+        known
     }
 
     /// Whether all know it who use the tables that are looked at.
@@ -247,21 +479,7 @@ impl<'a> StateIdentity<'a> {
 
     /// Adds an operation about which somebody may ask whether it happened before; 0 for none.
     pub(crate) fn asked_about(&mut self, actor: Actor, epoch: u32) {
-        match &mut self.part {
-            IdentityPart::Gathering(gathered) => {
-                if epoch > 0 {
-                    gathered.asked.push((actor, epoch));
-                }
-            }
-            IdentityPart::Whole(asked) => {
-                (actor, asked.up_to(actor, epoch), epoch > 0).hash(self);
-            }
-            IdentityPart::Alone(asked, own) => {
-                if own.contains(&actor.0) {
-                    (actor.0 - own.start, asked.up_to(actor, epoch), epoch > 0).hash(self);
-                }
-            }
-        }
+        self.mark(Mark::AskedAbout(actor, epoch));
     }
 
     /// Adds values whose order says nothing, equal ones once.
@@ -270,37 +488,28 @@ impl<'a> StateIdentity<'a> {
         values: impl IntoIterator<Item = T>,
         mut identify: impl FnMut(T, &mut Self),
     ) {
-        let Some(outer) = self.hasher.take() else {
-            return values.into_iter().for_each(|value| identify(value, self));
-        };
-        let mut hashes = Vec::new();
+        self.mark(Mark::Unordered);
         for value in values {
-            self.hasher = Some(ContentHasher::default());
             identify(value, self);
-            hashes.push(self.fingerprint());
+            self.mark(Mark::EndOfValue);
         }
-        hashes.sort_unstable();
-        hashes.dedup();
-        self.hasher = Some(outer);
-        hashes.hash(self);
+        self.mark(Mark::EndOfUnordered);
+    }
+
+    /// Adds what names a rank by its number: nothing of it is seen of a rank on its own.
+    fn rank_number(&mut self, value: &impl Hash) {
+        let (mark, from) = (self.draft.marks.len(), self.draft.bytes.len());
+        self.mark(Mark::RankNumber(0));
+        value.hash(self);
+        let len = u32::try_from(self.draft.bytes.len() - from).expect("a value is small");
+        self.draft.marks[mark].1 = Mark::RankNumber(len);
     }
 }
 
 impl Identify for Clock {
     fn identify(&self, to: &mut StateIdentity<'_>) {
-        let (asked, actors, first) = match &mut to.part {
-            IdentityPart::Gathering(gathered) => return gathered.clocks.push(self.clone()),
-            IdentityPart::Whole(asked) => (*asked, 0..u32::MAX, 0),
-            IdentityPart::Alone(asked, own) => (*asked, own.clone(), own.start),
-        };
-        for (actor, operations) in asked.by_actor(&actors) {
-            let knows = self.knows(actor);
-            let known = operations.partition_point(|asked| asked.epoch <= knows);
-            if let Some(last) = known.checked_sub(1) {
-                (actor.0 - first, operations[last].number).hash(to);
-            }
-        }
-        u32::MAX.hash(to);
+        to.mark(Mark::Clock);
+        to.draft.clocks.push(self.clone());
     }
 }
 
@@ -321,14 +530,12 @@ impl Identify for LocId {
     }
 }
 
-/// Values that name ranks: nothing of them is seen of a rank on its own.
+/// Values that name ranks.
 macro_rules! identify_with_numbers {
     ($($of:ty),* $(,)?) => {$(
         impl Identify for $of {
             fn identify(&self, to: &mut StateIdentity<'_>) {
-                if !matches!(to.part, IdentityPart::Alone(..)) {
-                    self.hash(to);
-                }
+                to.rank_number(self);
             }
         }
     )*};

@@ -5,7 +5,7 @@
 //! Not here: how states follow one another.
 
 use crate::id::{ContentHasher, fingerprint};
-use crate::identity::{Identify, KnownToAll, StateIdentity};
+use crate::identity::{AskedAbout, Identify, KnownToAll, Sketch, StateIdentity};
 use crate::judge::finding::{Finding, FindingKey, OpRef};
 use crate::judge::ledger::Ledger;
 use crate::machine::Machine;
@@ -30,6 +30,7 @@ use crate::noun::store::Keys;
 use crate::noun::stream::StreamQueues;
 use crate::noun::thread::Threads;
 use crate::order::dependence::Touches;
+use crate::program::Symmetry;
 use crate::rank::Rank;
 use crate::remembered::Forgotten;
 use crate::walk::{LocalHash, Renumber, Renumbering, walk};
@@ -122,13 +123,49 @@ pub struct Path {
     pub before: Option<Arc<Path>>,
 }
 
-/// Cached hashes of a rank.
-#[derive(Debug, Clone, Copy, Default)]
+/// What those of a rank know who may still do something.
+#[derive(Debug, Default)]
+struct KnownOfRank {
+    /// Its threads.
+    threads: KnownToAll,
+    /// Its threads and streams.
+    everybody: KnownToAll,
+}
+
+impl KnownOfRank {
+    fn of(rank: &RankState, actors: usize) -> Self {
+        let mut threads = KnownToAll::default();
+        for thread in rank.threads().iter().filter(|thread| thread.running()) {
+            threads.lower(actors, thread.clock());
+        }
+        let mut everybody = threads.clone();
+        for (_, stream) in rank.streams() {
+            // Work behind it learns more on the way.
+            let Some(head) = stream.head() else { continue };
+            let mut clock = stream.clock().clone();
+            clock.join(&head.issue);
+            everybody.lower(actors, &clock);
+        }
+        Self { threads, everybody }
+    }
+}
+
+/// What belongs to the identity of a rank where histories merge.
+#[derive(Debug)]
+struct SketchedRank {
+    known: Arc<KnownOfRank>,
+    sketch: Sketch,
+}
+
+/// What was worked out of a rank, as long as nobody writes to it.
+#[derive(Debug, Clone, Default)]
 struct Hashes {
     /// Of everything that rules read.
     whole: Option<u128>,
     /// Of what it is on its own.
     local: Option<u64>,
+    /// What of it belongs to the identity of a state where histories merge.
+    sketched: Option<Arc<SketchedRank>>,
 }
 
 /// A state of the whole job.
@@ -244,39 +281,52 @@ impl State {
         self.ranks().map(of_rank).sum()
     }
 
-    /// What everybody knows who may still do something, and the threads of each rank alone.
-    fn known(&self, machine: &Machine) -> (KnownToAll, Vec<KnownToAll>) {
-        let actors = self.ranks.len() * machine.config.actors_per_rank as usize;
-        let mut everybody = KnownToAll::default();
-        let mut of_ranks = Vec::with_capacity(self.ranks.len());
-        for rank in self.ranks() {
-            let mut own = KnownToAll::default();
-            for thread in rank.threads().iter().filter(|thread| thread.running()) {
-                own.lower(actors, thread.clock());
-                everybody.lower(actors, thread.clock());
-            }
-            of_ranks.push(own);
-            for (_, stream) in rank.streams() {
-                // Work behind it learns more on the way.
-                let Some(head) = stream.head() else { continue };
-                let mut clock = stream.clock().clone();
-                clock.join(&head.issue);
-                everybody.lower(actors, &clock);
-            }
-        }
-        (everybody, of_ranks)
-    }
-
     /// How far everybody knows each actor who may still do something.
     pub(crate) fn known_to_all(&self, machine: &Machine) -> KnownToAll {
-        self.known(machine).0
+        let mut everybody = KnownToAll::default();
+        for known in self.known(machine) {
+            everybody.meet(&known.everybody);
+        }
+        everybody
     }
 
-    fn identify(&self, machine: &Machine, of_ranks: &[KnownToAll], to: &mut StateIdentity<'_>) {
-        for (rank, own) in (0..).map(Rank).zip(of_ranks) {
-            self.identify_rank(rank, own, to);
+    /// What those of each rank know.
+    fn known(&self, machine: &Machine) -> impl Iterator<Item = Arc<KnownOfRank>> {
+        let actors = self.ranks.len() * machine.config.actors_per_rank as usize;
+        self.ranks().zip(&self.hashes).map(move |(rank, hashes)| match &hashes.sketched {
+            Some(sketched) => Arc::clone(&sketched.known),
+            None => Arc::new(KnownOfRank::of(rank, actors)),
+        })
+    }
+
+    /// What belongs to the identity of the whole: of each rank, if asked also alone, and then of what they share.
+    fn sketch(&mut self, machine: &Machine, alone: bool) -> (Vec<Arc<SketchedRank>>, Sketch) {
+        let known: Vec<_> = self.known(machine).collect();
+        let mut everybody = KnownToAll::default();
+        known.iter().for_each(|known| everybody.meet(&known.everybody));
+        let mut identity = StateIdentity::new(machine, &everybody, alone);
+        let mut ranks = Vec::with_capacity(known.len());
+        for (rank, known) in (0..).map(Rank).zip(&known) {
+            let before = self.hashes[rank.at()].sketched.as_ref();
+            let before = before.filter(|before| before.sketch.is_of(&everybody, alone)).cloned();
+            let mut anew = || {
+                let identify = |to: &mut StateIdentity<'_>| self.identify_rank(rank, to);
+                identity.of_rank(self.rank(rank), &known.threads, identify)
+            };
+            if let Some(before) = &before {
+                debug_assert!(anew().is(&before.sketch), "a rank changed, and its sketch was kept");
+            }
+            let sketched =
+                before.unwrap_or_else(|| Arc::new(SketchedRank { known: Arc::clone(known), sketch: anew() }));
+            self.hashes[rank.at()].sketched = Some(Arc::clone(&sketched));
+            ranks.push(sketched);
         }
-        to.enter_shared();
+        let shared = identity.of_shared(|to| self.identify_shared(to));
+        (ranks, shared)
+    }
+
+    fn identify_shared(&self, to: &mut StateIdentity<'_>) {
+        let machine = to.machine;
         self.shared.identify(to);
         machine.identify_executed(self, to);
         if !machine.config.declared_forgotten.contains(&Forgotten::Votes) {
@@ -286,8 +336,7 @@ impl State {
         (self.undefined.is_some(), self.faults_used).hash(to);
     }
 
-    fn identify_rank(&self, rank: Rank, known: &KnownToAll, to: &mut StateIdentity<'_>) {
-        to.enter(self.rank(rank), known);
+    fn identify_rank(&self, rank: Rank, to: &mut StateIdentity<'_>) {
         self.rank(rank).identify(to);
         // What the program still holds is part of what a run leaves behind.
         let held = Machine::held_buffers(self, rank).map(|(.., buffer)| buffer);
@@ -296,25 +345,18 @@ impl State {
 
     /// What the state is where histories merge.
     #[must_use]
-    pub fn merged_fingerprint(&self, machine: &Machine) -> u128 {
-        let (everybody, of_ranks) = self.known(machine);
-        StateIdentity::whole(machine, &everybody, |to| self.identify(machine, &of_ranks, to))
+    pub fn merged_fingerprint(&mut self, machine: &Machine) -> u128 {
+        let interchangeable = machine.source.symmetry() == Symmetry::Interchangeable;
+        let (ranks, shared) = self.sketch(machine, interchangeable);
+        let parts: Vec<&Sketch> = ranks.iter().map(|rank| &rank.sketch).chain([&shared]).collect();
+        AskedAbout::of(&parts, machine).whole()
     }
 
     /// What each rank looks like on its own, where histories merge.
-    pub(crate) fn merged_local_hashes(&self, machine: &Machine) -> Vec<u128> {
-        let (everybody, of_ranks) = self.known(machine);
-        let asked = StateIdentity::asked(machine, &everybody, |to| self.identify(machine, &of_ranks, to));
-        let per_rank = machine.config.actors_per_rank;
-        let ranks = (0..).map(Rank).zip(&of_ranks);
-        ranks
-            .map(|(rank, own)| {
-                let actors = rank.0 * per_rank..(rank.0 + 1) * per_rank;
-                StateIdentity::alone(machine, &everybody, (&asked, actors), |to| {
-                    self.identify_rank(rank, own, to)
-                })
-            })
-            .collect()
+    pub(crate) fn merged_local_hashes(&mut self, machine: &Machine) -> Vec<u128> {
+        let (ranks, shared) = self.sketch(machine, true);
+        let parts: Vec<&Sketch> = ranks.iter().map(|rank| &rank.sketch).chain([&shared]).collect();
+        AskedAbout::of(&parts, machine).alone(machine.config.actors_per_rank)
     }
 
     /// Brings the cached hashes up to date.
@@ -403,7 +445,7 @@ impl State {
             if new != old || !rank.stays(by) {
                 rank.own().renumber(by);
                 // What a rank looks like on its own does not depend on its number.
-                hashes[new.at()] = Hashes { whole: None, ..known };
+                hashes[new.at()] = Hashes { local: known.local, ..Hashes::default() };
             }
             moved[new.at()] = Some(rank);
             by.let_go();

@@ -443,10 +443,7 @@ impl Machine {
             fingerprint(&(comm, members.iter().map(member).collect::<Vec<_>>()))
         };
         // In which order they ran is no part of a state.
-        executed
-            .filter(|earlier| to_run.may_come_before(earlier))
-            .map(hash)
-            .fold(0, u128::wrapping_add)
+        executed.filter(|earlier| to_run.may_come_before(earlier)).map(hash).fold(0, u128::wrapping_add)
     }
 
     /// Forgets what no launch that is still to run can clash with.

@@ -64,9 +64,8 @@ impl State {
     /// among all launches of the rank.
     pub(crate) fn handed_over_launches(&self) -> impl Iterator<Item = (Rank, (&Clock, u32))> {
         let parts = HandedOverParts::of(self.shared()).parts.iter();
-        parts.flat_map(|((_, rank), parts)| {
-            parts.iter().map(|part| (*rank, (&part.issue, part.launch.issue)))
-        })
+        parts
+            .flat_map(|((_, rank), parts)| parts.iter().map(|part| (*rank, (&part.issue, part.launch.issue))))
     }
 }
 
