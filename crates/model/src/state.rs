@@ -166,6 +166,8 @@ struct Hashes {
     local: Option<u64>,
     /// What of it belongs to the identity of a state where histories merge.
     sketched: Option<Arc<SketchedRank>>,
+    /// Whether only choices were left in it when it was written.
+    is_quiet: bool,
 }
 
 /// A state of the whole job.
@@ -179,6 +181,8 @@ pub struct State {
     shared_stale: bool,
     /// Of what ran that may still clash, which depends on ranks and on what they share.
     executed_hash: u128,
+    /// How many faults there were when only choices were left, unless what ranks share was written since.
+    quiet: Option<u32>,
     pub(crate) findings: Arc<BTreeMap<FindingKey, Arc<Finding>>>,
     /// Nobody specifies what follows this operation.
     pub(crate) undefined: Option<OpRef>,
@@ -213,6 +217,7 @@ impl State {
             shared_hash: 0,
             shared_stale: true,
             executed_hash: 0,
+            quiet: None,
             findings: Arc::default(),
             undefined: None,
             faults_used: 0,
@@ -232,9 +237,16 @@ impl State {
         self.ranks[rank.at()].is(&other.ranks[rank.at()])
     }
 
-    /// Whether what all ranks share was not written since one of the two was a copy of the other.
-    pub(crate) fn has_same_shared(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.shared, &other.shared)
+    /// Only choices are left in all ranks.
+    pub(crate) fn is_quiet_now(&mut self) {
+        self.hashes.iter_mut().for_each(|rank| rank.is_quiet = true);
+        self.quiet = Some(self.faults_used);
+    }
+
+    /// Whether a rank is as it was when only choices were left, and all that it depends on: keys, flags, the order of
+    /// communicators, faults so far.
+    pub(crate) fn is_quiet(&self, rank: Rank) -> bool {
+        self.hashes[rank.at()].is_quiet && self.quiet == Some(self.faults_used)
     }
 
     /// What all ranks share.
@@ -255,6 +267,7 @@ impl State {
 
     pub(crate) fn shared_mut(&mut self) -> &mut Shared {
         self.shared_stale = true;
+        self.quiet = None;
         Arc::make_mut(&mut self.shared)
     }
 
@@ -265,7 +278,7 @@ impl State {
     }
 
     /// Lets copies share all that is here.
-    pub(crate) fn share(&mut self) {
+    pub fn share(&mut self) {
         self.ranks.iter_mut().for_each(StatePart::share);
     }
 
@@ -386,6 +399,7 @@ impl State {
             shared_hash,
             shared_stale,
             executed_hash,
+            quiet: _,
             findings,
             undefined,
             faults_used,
@@ -428,6 +442,7 @@ impl State {
             shared_hash: _,
             shared_stale,
             executed_hash: _,
+            quiet: _,
             findings,
             undefined,
             faults_used: _,
@@ -445,7 +460,8 @@ impl State {
             if new != old || !rank.stays(by) {
                 rank.own().renumber(by);
                 // What a rank looks like on its own does not depend on its number.
-                hashes[new.at()] = Hashes { local: known.local, ..Hashes::default() };
+                hashes[new.at()] =
+                    Hashes { local: known.local, is_quiet: known.is_quiet, ..Hashes::default() };
             }
             moved[new.at()] = Some(rank);
             by.let_go();

@@ -253,12 +253,12 @@ impl Reduced {
     }
 
     /// Takes a choice of a state, and all that follows without one.
-    fn take(&self, from: &State, state: &mut State, choice: &Choice) {
+    fn take(&self, state: &mut State, choice: &Choice) {
         if self.remembers {
             self.machine.remember(state, choice);
         }
         self.machine.take(state, choice);
-        self.machine.advance_from(from, state);
+        self.machine.advance_on(state);
     }
 
     /// What stands for a state in which only choices are left.
@@ -282,6 +282,7 @@ impl Reduced {
             state.seal();
             state.fingerprint()
         };
+        state.share();
         Settled { state, fingerprint, choices, agreed, only: false, open: None }
     }
 }
@@ -323,7 +324,7 @@ impl Model for Reduced {
             agreed.counts.insert((place, rank), nth + 1);
         }
         let mut state = settled.state.clone();
-        self.take(&settled.state, &mut state, &choice);
+        self.take(&mut state, &choice);
         let mut choices = settled.choices + 1;
         let mut open = None;
         while self.passes_over() && choices - settled.choices < IN_A_ROW && !self.machine.interrupted() {
@@ -332,8 +333,7 @@ impl Model for Reduced {
                 open = Some(here);
                 break;
             };
-            let before = state.clone();
-            self.take(&before, &mut state, only);
+            self.take(&mut state, only);
             choices += 1;
         }
         // Ranks that are alike get other numbers.

@@ -159,16 +159,14 @@ impl Machine {
     /// Runs everything that commutes until only choices are left.
     pub fn advance(&self, state: &mut State) {
         self.advance_woken(state, |_| true);
+        state.share();
     }
 
-    /// As [`advance`](Self::advance), of a state that a choice made of `quiet`, in which only choices were left:
-    /// threads of ranks that the choice left alone are not looked at again.
-    pub fn advance_from(&self, quiet: &State, state: &mut State) {
-        // A rank also depends on what all share: keys, flags, the order of communicators, faults so far.
-        let all = state.faults_used != quiet.faults_used || !state.has_same_shared(quiet);
-        let ranks = (0..self.config.ranks).map(Rank);
-        let changed: Vec<bool> = ranks.map(|rank| all || !state.has_same_rank(quiet, rank)).collect();
-        self.advance_woken(state, |rank| changed[rank.at()]);
+    /// As [`advance`](Self::advance), of a state that a choice made of one in which only choices were left: threads of
+    /// ranks that the choice left alone are not looked at again. Copies share nothing yet of what is written.
+    pub fn advance_on(&self, state: &mut State) {
+        let quiet: Vec<bool> = (0..self.config.ranks).map(|rank| state.is_quiet(Rank(rank))).collect();
+        self.advance_woken(state, |rank| !quiet[rank.at()]);
     }
 
     fn advance_woken(&self, state: &mut State, woken: impl Fn(Rank) -> bool) {
@@ -213,7 +211,7 @@ impl Machine {
                 Runnable::Stream(rank, stream) => self.advance_stream(state, &mut work, rank, stream),
             }
         }
-        state.share();
+        state.is_quiet_now();
         self.steps.fetch_add(state.steps - before, Ordering::Relaxed);
     }
 
