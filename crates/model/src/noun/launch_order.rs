@@ -427,8 +427,8 @@ impl Machine {
     /// The hash of the same where histories are told apart. What ran follows from how far each thread and each stream is,
     /// unless two threads of a rank launch: which of them came first is kept nowhere else.
     pub(crate) fn executed_hash(state: &State) -> u128 {
-        let raced = |ran: &Ran| LaunchOrders::of(state.rank(ran.rank)).ran.len() > 1;
-        let of_two_threads = |earlier: &&Executed| earlier.members.iter().any(raced);
+        let of_threads = |ran: &Ran| state.rank(ran.rank).threads().len() > 1;
+        let of_two_threads = |earlier: &&Executed| earlier.members.iter().any(of_threads);
         let mut executed = state.executed().iter().filter(of_two_threads).peekable();
         if executed.peek().is_none() {
             return 0;
