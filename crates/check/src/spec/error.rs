@@ -10,7 +10,7 @@ use std::sync::Arc;
 use miette::{
     Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode, SourceSpan,
 };
-use rankcheck_model::{Loc, SourceError};
+use rankcheck_model::{Loc, Rule, SourceError};
 use serde::{Deserialize, Serialize};
 use starlark::ErrorKind;
 use starlark::codemap::FileSpan;
@@ -90,6 +90,22 @@ impl SpecError {
         error.0.source = Some(NamedSource::new(span.filename(), text.to_string()));
         error.0.labels = vec![("here".to_owned(), (begin, (end - begin).min(line)).into())];
         error
+    }
+
+    /// Points to the white space that the next line begins with, instead of what it points to.
+    fn of_next_line(mut self) -> Self {
+        let (Some(source), [(_, span)]) = (&self.0.source, self.0.labels.as_mut_slice()) else { return self };
+        let text = source.inner();
+        let Some(line) = text[span.offset()..].find('\n').map(|end| span.offset() + end + 1) else {
+            return self;
+        };
+        let blank = text[line..].find(|char| char != ' ' && char != '\t').unwrap_or(0);
+        *span = (line, blank.max(1)).into();
+        if let Some(loc) = &mut self.0.loc {
+            loc.line = u32::try_from(text[..line].matches('\n').count() + 1).unwrap_or(u32::MAX);
+            loc.column = 1;
+        }
+        self
     }
 
     /// Also points to a bracket that is opened before the error, and never closed.
@@ -327,10 +343,22 @@ pub(crate) const MAX_LENGTH: u64 = MAX_TICKS;
 /// How deep expressions and blocks of a file may be nested.
 pub(crate) const MAX_NESTING: usize = 1000;
 
+/// What the interpreter says of a line, pointing to the end of the one before.
+const TABS: &str = "tabs are not allowed";
+const INDENTATION: &str = "incorrect indentation";
+
+/// What the interpreter says without a guess at a name of one letter, which is near to every other one.
+fn without_guess(text: String) -> String {
+    let Some((told, _)) = text.split_once("did you mean `") else { return text };
+    let letters = told.rsplit('`').nth(1).map_or(0, |name| name.chars().count());
+    if letters == 1 { told.trim_end_matches([' ', ',']).to_owned() } else { text }
+}
+
 /// Our words for what the interpreter says in its own.
 fn replace(error: &starlark::Error) -> (String, Option<String>) {
     let text = error.without_diagnostic().to_string();
     let text = text.strip_prefix("fail:").map_or(text.clone(), |rest| format!("fail: {}", rest.trim()));
+    let text = without_guess(text);
     let says = |part: &str| text.contains(part);
     let (message, help) = if let Some(found) = keyword(error) {
         found
@@ -351,6 +379,19 @@ fn replace(error: &starlark::Error) -> (String, Option<String>) {
         )
     } else if says("Heap memory limit") {
         (HEAP_EXCEEDED.0.to_owned(), HEAP_EXCEEDED.1)
+    } else if text.strip_prefix("fail: ").is_some_and(|rule| rule.parse::<Rule>().is_ok()) {
+        (text.clone(), "`fails(…)` is the expectation; `fail(…)` ends the evaluation with a message")
+    } else if says(TABS) {
+        (text.clone(), "indent with spaces")
+    } else if says(INDENTATION) {
+        (
+            text.clone(),
+            "this line is indented less than the one above it, and like none before: indent it like its block",
+        )
+    } else if says("unexpected new indentation block") {
+        (text.clone(), "this line is indented deeper than the one above it, which begins no block")
+    } else if says("expected new indentation block") {
+        (text.clone(), "the line above begins a block: indent what belongs to it")
     } else if says("reserved keyword `is`") {
         (text.clone(), "`==` compares")
     } else if says("unexpected keyword 'if', expected symbol ':'") {
@@ -406,7 +447,9 @@ pub(crate) fn spec_error(error: &starlark::Error, texts: &Texts) -> SpecError {
     let (message, help) = explain(error);
     match error.span() {
         Some(span) if matches!(error.kind(), ErrorKind::Parser(_)) => {
-            SpecError::at(span, texts, message, help).names_open_bracket()
+            let of_next_line = [TABS, INDENTATION].iter().any(|said| message.contains(said));
+            let error = SpecError::at(span, texts, message, help);
+            if of_next_line { error.of_next_line() } else { error.names_open_bracket() }
         }
         Some(span) => SpecError::at(span, texts, message, help),
         None => SpecError::new(message, help),
@@ -416,7 +459,8 @@ pub(crate) fn spec_error(error: &starlark::Error, texts: &Texts) -> SpecError {
 /// The nearest of the known words, if it is near.
 pub(crate) fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let near = known.into_iter().map(|candidate| (distance(word, candidate), candidate)).min()?;
-    (near.0 <= 1 + word.chars().count() / 3).then_some(near.1)
+    let letters = word.chars().count();
+    (near.0 <= 1 + letters / 3 && near.0 < letters).then_some(near.1)
 }
 
 /// Levenshtein's distance, case aside.

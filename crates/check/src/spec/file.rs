@@ -206,12 +206,12 @@ fn rank_counts(ranks: Option<Value<'_>>) -> starlark::Result<Vec<u32>> {
 }
 
 /// Checks that the function takes what it will be given.
-fn fits(program: Value<'_>, params: &[(String, Vec<Param>)], known: &[&str]) -> starlark::Result<()> {
+fn fits(program: Value<'_>, given: &SmallMap<String, Value<'_>>, known: &[&str]) -> starlark::Result<()> {
     if program.get_type() != "function" {
         return Err(expected("program", "a function", program));
     }
     let Some(spec) = program.parameters_spec() else { return Ok(()) };
-    let names: Vec<&str> = params.iter().map(|(name, _)| name.as_str()).collect();
+    let names: Vec<&str> = given.keys().map(String::as_str).collect();
     if spec.can_fill_with_args(1, &names) {
         return Ok(());
     }
@@ -337,8 +337,9 @@ fn checks(builder: &mut GlobalsBuilder) {
         #[starlark(kwargs)] kwargs: SmallMap<String, Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
+        // A name that is misspelt has a value of another type.
+        fits(program, &kwargs, &CHECK_WORDS)?;
         let params = params(&kwargs)?;
-        fits(program, &params, &CHECK_WORDS)?;
         let of = |expect: Value<'v>| {
             let stated = ExpectValue::from_value(expect).map(|stated| stated.0.clone());
             stated.ok_or_else(|| expected("expect", "holds() or fails(rule)", expect))
@@ -377,10 +378,10 @@ fn checks(builder: &mut GlobalsBuilder) {
         #[starlark(kwargs)] kwargs: SmallMap<String, Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
-        let params = params(&kwargs)?;
         for program in [f, g] {
-            fits(program, &params, &["name", "ranks"])?;
+            fits(program, &kwargs, &["name", "ranks"])?;
         }
+        let params = params(&kwargs)?;
         let draft = Draft {
             name,
             span: span(eval)?,
