@@ -164,9 +164,9 @@ impl Draft {
     fn take(&mut self, alone: bool) -> Sketch {
         let whole = self.outline(true);
         let alone = alone.then(|| self.outline(false));
-        let asked = |(_, mark): &(u32, Mark)| match mark {
-            Mark::AskedAbout(actor, epoch) if *epoch > 0 => Some((*actor, *epoch)),
-            _ => None,
+        let asked = |(_, mark): &(u32, Mark)| {
+            let Mark::AskedAbout(actor, epoch) = mark else { return None };
+            (*epoch > 0).then_some((*actor, *epoch))
         };
         let asked = self.marks.iter().filter_map(asked).collect();
         self.bytes.clear();

@@ -405,8 +405,8 @@ impl ThreadState {
             | Op::Map(_)
             | Op::List(_) => false,
         };
-        let to_come = self.block.ops.iter().skip(self.next as usize);
-        self.running() && (self.block.terminator != Terminator::Return || to_come.map(launches).any(|it| it))
+        let mut to_come = self.block.ops.iter().skip(self.next as usize);
+        self.running() && (self.block.terminator != Terminator::Return || to_come.any(launches))
     }
 
     /// Whether what it does next is not known.
