@@ -33,9 +33,9 @@ pub(crate) trait Identify {
 #[derive(Debug)]
 pub(crate) struct Sketch {
     /// All of it.
-    whole: Outline,
+    whole: SketchOutline,
     /// What is left of it without the numbers of ranks, where ranks are interchangeable.
-    alone: Option<Outline>,
+    alone: Option<SketchOutline>,
     /// The clocks in it.
     clocks: Box<[Clock]>,
     /// The operations in it about which somebody may ask whether they happened before.
@@ -46,38 +46,38 @@ pub(crate) struct Sketch {
 
 /// What is hashed of a sketch.
 #[derive(Debug, PartialEq, Eq)]
-struct Outline {
+struct SketchOutline {
     /// The hash of all but the numbers.
     hash: u128,
     /// Where numbers stand, in an order that follows from what is hashed.
-    open: Box<[Open]>,
+    open: Box<[OpenNumber]>,
 }
 
 /// What stands in a sketch for numbers.
 #[derive(Debug, PartialEq, Eq)]
-enum Open {
+enum OpenNumber {
     /// The number of an operation.
     AskedAbout(Actor, u32),
     /// Of each actor, the number of the last operation that a clock of the sketch knows.
     Clock(usize),
     /// Values whose order says nothing, and that differ in their numbers at most.
-    Alike(Box<[Box<[Open]>]>),
+    Alike(Box<[Box<[OpenNumber]>]>),
 }
 
 /// A part of a state as it is written down.
 #[derive(Debug, Default)]
-struct Draft {
+struct SketchDraft {
     /// What is hashed as it is.
     bytes: Vec<u8>,
     /// What else there is, and where it stands among the bytes.
-    marks: Vec<(u32, Mark)>,
+    marks: Vec<(u32, DraftMark)>,
     clocks: Vec<Clock>,
     known: Vec<(Actor, u32, bool)>,
 }
 
 /// What stands among the bytes of a draft.
 #[derive(Debug, Clone, Copy)]
-enum Mark {
+enum DraftMark {
     AskedAbout(Actor, u32),
     Clock,
     /// So many bytes follow that name a rank by its number.
@@ -92,20 +92,20 @@ enum Mark {
 
 /// The part of a draft that is being read: the whole, or one of several values whose order says nothing.
 #[derive(Default)]
-struct Reading {
+struct DraftReading {
     hasher: ContentHasher,
-    open: Vec<Open>,
+    open: Vec<OpenNumber>,
     /// The values that have ended of those inside it that are being read.
-    values: Vec<Outline>,
+    values: Vec<SketchOutline>,
 }
 
-impl Reading {
-    fn outline(self) -> Outline {
-        Outline { hash: self.hasher.fingerprint(), open: self.open.into() }
+impl DraftReading {
+    fn outline(self) -> SketchOutline {
+        SketchOutline { hash: self.hasher.fingerprint(), open: self.open.into() }
     }
 
     /// Adds values whose order says nothing, equal ones once.
-    fn add_unordered(&mut self, mut values: Vec<Outline>) {
+    fn add_unordered(&mut self, mut values: Vec<SketchOutline>) {
         values.sort_unstable_by_key(|value| value.hash);
         let mut values = values.into_iter().peekable();
         while let Some(value) = values.next() {
@@ -116,7 +116,7 @@ impl Reading {
             }
             // However many there are: in another state the numbers of several may be equal.
             if !alike[0].is_empty() {
-                self.open.push(Open::Alike(alike.into()));
+                self.open.push(OpenNumber::Alike(alike.into()));
             }
         }
         // None has this hash.
@@ -124,32 +124,32 @@ impl Reading {
     }
 }
 
-impl Draft {
-    fn outline(&self, numbers_ranks: bool) -> Outline {
+impl SketchDraft {
+    fn outline(&self, numbers_ranks: bool) -> SketchOutline {
         let (mut at, mut clocks) = (0, 0);
-        let mut inner = Reading::default();
-        let mut outer: Vec<Reading> = Vec::new();
+        let mut inner = DraftReading::default();
+        let mut outer: Vec<DraftReading> = Vec::new();
         for (before, mark) in &self.marks {
             let before = *before as usize;
             inner.hasher.write(&self.bytes[at..before]);
             at = before;
             match mark {
-                Mark::AskedAbout(actor, epoch) => {
+                DraftMark::AskedAbout(actor, epoch) => {
                     1_u8.hash(&mut inner.hasher);
-                    inner.open.push(Open::AskedAbout(*actor, *epoch));
+                    inner.open.push(OpenNumber::AskedAbout(*actor, *epoch));
                 }
-                Mark::Clock => {
+                DraftMark::Clock => {
                     2_u8.hash(&mut inner.hasher);
-                    inner.open.push(Open::Clock(clocks));
+                    inner.open.push(OpenNumber::Clock(clocks));
                     clocks += 1;
                 }
-                Mark::RankNumber(len) => at += if numbers_ranks { 0 } else { *len as usize },
-                Mark::Unordered => outer.push(std::mem::take(&mut inner)),
-                Mark::EndOfValue => {
+                DraftMark::RankNumber(len) => at += if numbers_ranks { 0 } else { *len as usize },
+                DraftMark::Unordered => outer.push(std::mem::take(&mut inner)),
+                DraftMark::EndOfValue => {
                     let around = outer.last_mut().expect("it is one of several");
                     around.values.push(std::mem::take(&mut inner).outline());
                 }
-                Mark::EndOfUnordered => {
+                DraftMark::EndOfUnordered => {
                     inner = outer.pop().expect("they have begun");
                     let values = std::mem::take(&mut inner.values);
                     inner.add_unordered(values);
@@ -164,8 +164,8 @@ impl Draft {
     fn take(&mut self, alone: bool) -> Sketch {
         let whole = self.outline(true);
         let alone = alone.then(|| self.outline(false));
-        let asked = |(_, mark): &(u32, Mark)| {
-            let Mark::AskedAbout(actor, epoch) = mark else { return None };
+        let asked = |(_, mark): &(u32, DraftMark)| {
+            let DraftMark::AskedAbout(actor, epoch) = mark else { return None };
             (*epoch > 0).then_some((*actor, *epoch))
         };
         let asked = self.marks.iter().filter_map(asked).collect();
@@ -292,17 +292,17 @@ impl<'a> AskedAbout<'a> {
     }
 
     /// Adds the numbers of a sketch whose clocks begin there. Of `own`, the actors of a rank, only what is known of these.
-    fn add_numbers(&self, open: &[Open], clocks: usize, own: Option<&Range<u32>>, to: &mut Vec<u32>) {
+    fn add_numbers(&self, open: &[OpenNumber], clocks: usize, own: Option<&Range<u32>>, to: &mut Vec<u32>) {
         let is_told = |actor: Actor| own.is_none_or(|own| own.contains(&actor.0));
         let first = own.map_or(0, |own| own.start);
         for open in open {
             match open {
-                Open::AskedAbout(actor, epoch) => {
+                OpenNumber::AskedAbout(actor, epoch) => {
                     if is_told(*actor) {
                         to.extend([actor.0 - first, self.up_to(*actor, *epoch), u32::from(*epoch > 0)]);
                     }
                 }
-                Open::Clock(at) => {
+                OpenNumber::Clock(at) => {
                     let actors = self.actors.len();
                     let known = &self.known[(clocks + at) * actors..][..actors];
                     if own.is_none() {
@@ -315,7 +315,7 @@ impl<'a> AskedAbout<'a> {
                     }
                     to.push(u32::MAX);
                 }
-                Open::Alike(values) => {
+                OpenNumber::Alike(values) => {
                     let mut alike: Vec<Vec<u32>> = Vec::with_capacity(values.len());
                     for value in values {
                         let mut numbers = Vec::new();
@@ -373,7 +373,7 @@ impl KnownToAll {
 
 /// An identity as it comes together.
 pub(crate) struct StateIdentity<'a> {
-    draft: Draft,
+    draft: SketchDraft,
     pub(crate) machine: &'a Machine,
     pub(crate) remembered: &'a RememberedPast,
     /// What everybody knows who may still do something.
@@ -423,7 +423,7 @@ impl<'a> StateIdentity<'a> {
     /// alone.
     pub(crate) fn new(machine: &'a Machine, everybody: &'a KnownToAll, alone: bool) -> Self {
         let remembered = machine.config.remembered.as_deref().expect("histories merge");
-        let draft = Draft::default();
+        let draft = SketchDraft::default();
         Self { draft, machine, remembered, everybody, here: everybody, answers: Vec::new(), alone }
     }
 
@@ -448,7 +448,7 @@ impl<'a> StateIdentity<'a> {
         self.draft.take(false)
     }
 
-    fn mark(&mut self, mark: Mark) {
+    fn mark(&mut self, mark: DraftMark) {
         let at = u32::try_from(self.draft.bytes.len()).expect("a rank is less than 4 GiB");
         self.draft.marks.push((at, mark));
     }
@@ -479,7 +479,7 @@ impl<'a> StateIdentity<'a> {
 
     /// Adds an operation about which somebody may ask whether it happened before; 0 for none.
     pub(crate) fn asked_about(&mut self, actor: Actor, epoch: u32) {
-        self.mark(Mark::AskedAbout(actor, epoch));
+        self.mark(DraftMark::AskedAbout(actor, epoch));
     }
 
     /// Adds values whose order says nothing, equal ones once.
@@ -488,27 +488,27 @@ impl<'a> StateIdentity<'a> {
         values: impl IntoIterator<Item = T>,
         mut identify: impl FnMut(T, &mut Self),
     ) {
-        self.mark(Mark::Unordered);
+        self.mark(DraftMark::Unordered);
         for value in values {
             identify(value, self);
-            self.mark(Mark::EndOfValue);
+            self.mark(DraftMark::EndOfValue);
         }
-        self.mark(Mark::EndOfUnordered);
+        self.mark(DraftMark::EndOfUnordered);
     }
 
     /// Adds what names a rank by its number: nothing of it is seen of a rank on its own.
     fn rank_number(&mut self, value: &impl Hash) {
         let (mark, from) = (self.draft.marks.len(), self.draft.bytes.len());
-        self.mark(Mark::RankNumber(0));
+        self.mark(DraftMark::RankNumber(0));
         value.hash(self);
         let len = u32::try_from(self.draft.bytes.len() - from).expect("a value is small");
-        self.draft.marks[mark].1 = Mark::RankNumber(len);
+        self.draft.marks[mark].1 = DraftMark::RankNumber(len);
     }
 }
 
 impl Identify for Clock {
     fn identify(&self, to: &mut StateIdentity<'_>) {
-        to.mark(Mark::Clock);
+        to.mark(DraftMark::Clock);
         to.draft.clocks.push(self.clone());
     }
 }
