@@ -166,7 +166,7 @@ struct Hashes {
     local: Option<u64>,
     /// What of it belongs to the identity of a state where histories merge.
     sketched: Option<Arc<SketchedRank>>,
-    /// Whether only choices were left in it when it was written.
+    /// Whether nobody wrote to it since only choices were left.
     is_quiet: bool,
 }
 
@@ -237,7 +237,7 @@ impl State {
         self.ranks[rank.at()].is(&other.ranks[rank.at()])
     }
 
-    /// Only choices are left in all ranks.
+    /// Notes that only choices are left in all ranks.
     pub(crate) fn is_quiet_now(&mut self) {
         self.hashes.iter_mut().for_each(|rank| rank.is_quiet = true);
         self.quiet = Some(self.faults_used);
