@@ -148,6 +148,13 @@ impl KnownOfRank {
         }
         Self { threads, everybody }
     }
+
+    /// What all know, of these ranks.
+    fn by_all(ranks: &[Arc<Self>]) -> KnownToAll {
+        let mut all = KnownToAll::default();
+        ranks.iter().for_each(|known| all.meet(&known.everybody));
+        all
+    }
 }
 
 /// What belongs to the identity of a rank where histories merge.
@@ -296,11 +303,7 @@ impl State {
 
     /// How far everybody knows each actor who may still do something.
     pub(crate) fn known_to_all(&self, machine: &Machine) -> KnownToAll {
-        let mut everybody = KnownToAll::default();
-        for known in self.known(machine) {
-            everybody.meet(&known.everybody);
-        }
-        everybody
+        KnownOfRank::by_all(&self.known(machine).collect::<Vec<_>>())
     }
 
     /// What those of each rank know.
@@ -315,8 +318,7 @@ impl State {
     /// What belongs to the identity of the whole: of each rank, if asked also alone, and then of what they share.
     fn sketch(&mut self, machine: &Machine, alone: bool) -> (Vec<Arc<SketchedRank>>, Sketch) {
         let known: Vec<_> = self.known(machine).collect();
-        let mut everybody = KnownToAll::default();
-        known.iter().for_each(|known| everybody.meet(&known.everybody));
+        let everybody = KnownOfRank::by_all(&known);
         let mut identity = StateIdentity::new(machine, &everybody, alone);
         let mut ranks = Vec::with_capacity(known.len());
         for (rank, known) in (0..).map(Rank).zip(&known) {

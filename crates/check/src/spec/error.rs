@@ -102,7 +102,7 @@ impl SpecError {
         let blank = text[line..].find(|char| char != ' ' && char != '\t').unwrap_or(0);
         *span = (line, blank.max(1)).into();
         if let Some(loc) = &mut self.0.loc {
-            loc.line = u32::try_from(text[..line].matches('\n').count() + 1).unwrap_or(u32::MAX);
+            loc.line += 1;
             loc.column = 1;
         }
         self

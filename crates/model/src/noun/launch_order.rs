@@ -17,7 +17,7 @@ use crate::judge::finding::{About, FindingKey, Rule};
 use crate::machine::{Condition, Machine};
 use crate::noun::collective::Launch;
 use crate::noun::p2p::Progress;
-use crate::noun::stream::{Queued, Work};
+use crate::noun::stream::Work;
 use crate::noun::thread::ThreadState;
 use crate::order::dependence::Object;
 use crate::rank::Rank;
@@ -451,7 +451,7 @@ impl Machine {
         let needed = |condition| !self.config.declared_needless.contains(&condition);
         let (queued, to_come) = (needed(Condition::LaunchesQueued), needed(Condition::LaunchesToCome));
         // The blocks of recorded runs are long, so it is not looked at what is left of them.
-        let to_run = StillToRun::of(state, |_| queued, |thread| to_come && thread.running());
+        let to_run = StillToRun::of(state, queued, |thread| to_come && thread.running());
         executed.retain(|earlier| to_run.may_come_before(earlier));
     }
 }
@@ -467,14 +467,10 @@ struct StillToRun<'a> {
 
 impl<'a> StillToRun<'a> {
     fn in_state(state: &'a State) -> Self {
-        Self::of(state, |_| true, ThreadState::may_launch)
+        Self::of(state, true, ThreadState::may_launch)
     }
 
-    fn of(
-        state: &'a State,
-        looks_at: impl Fn(&Queued) -> bool,
-        may_launch: impl Fn(&ThreadState) -> bool,
-    ) -> Self {
+    fn of(state: &'a State, with_queued: bool, may_launch: impl Fn(&ThreadState) -> bool) -> Self {
         let ranks = state.ranks().len();
         let mut launched = vec![Vec::new(); ranks];
         for (rank, part) in state.handed_over_launches() {
@@ -486,7 +482,7 @@ impl<'a> StillToRun<'a> {
         }
         let mut to_come = vec![Vec::new(); ranks];
         for ((launched, to_come), rank) in launched.iter_mut().zip(&mut to_come).zip(state.ranks()) {
-            for queued in rank.queued().filter(|queued| looks_at(queued)) {
+            for queued in rank.queued().filter(|_| with_queued) {
                 launched.extend(queued.work.launched().map(|(.., issue)| (&queued.issue, issue)));
             }
             let issued = LaunchOrders::of(rank).issued;

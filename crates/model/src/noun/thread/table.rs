@@ -385,28 +385,18 @@ impl ThreadState {
 
     /// Whether it may still launch what communicates, as far as the rest of its block tells.
     pub(crate) fn may_launch(&self) -> bool {
-        let launches = |statement: &Statement| match &*statement.op {
-            Op::Collective(_) | Op::Transfer(_) | Op::Group(_) | Op::Graph(_) => true,
-            // Whoever is started knows what is known then.
-            Op::Thread(op) => matches!(op, ThreadOp::Spawn { .. }),
-            Op::Comm(_)
-            | Op::Window(_)
-            | Op::Overlap(_)
-            | Op::Stream(_)
-            | Op::Event(_)
-            | Op::Memory(_)
-            | Op::Pool(_)
-            | Op::Ipc(_)
-            | Op::Exchange(_)
-            | Op::Barrier(_)
-            | Op::Mutex(_)
-            | Op::Store(_)
-            | Op::Flag(_)
-            | Op::Map(_)
-            | Op::List(_) => false,
+        // Whoever is started knows what is known then.
+        let launches = |statement: &Statement| {
+            matches!(
+                &*statement.op,
+                Op::Collective(_)
+                    | Op::Transfer(_)
+                    | Op::Group(_)
+                    | Op::Graph(_)
+                    | Op::Thread(ThreadOp::Spawn { .. })
+            )
         };
-        let mut to_come = self.block.ops.iter().skip(self.next as usize);
-        self.running() && (self.block.terminator != Terminator::Return || to_come.any(launches))
+        self.running() && (!self.returns() || self.ahead().iter().any(launches))
     }
 
     /// Whether what it does next is not known.
