@@ -451,58 +451,69 @@ impl Machine {
         let needed = |condition| !self.config.declared_needless.contains(&condition);
         let (queued, to_come) = (needed(Condition::LaunchesQueued), needed(Condition::LaunchesToCome));
         // The blocks of recorded runs are long, so it is not looked at what is left of them.
-        let to_run = StillToRun::of(state, queued, |thread| to_come && thread.running());
+        let to_run = StillToRun::of(state, executed, queued, |thread| to_come && thread.running());
         executed.retain(|earlier| to_run.may_come_before(earlier));
     }
 }
 
-/// The launches of each rank that are still to run: what the thread knows that makes them, and their position among all
-/// launches of the rank.
-struct StillToRun<'a> {
+/// The launches that are still to run, of the ranks that something ran on: what the thread knows that makes them, and
+/// their position among all launches of the rank.
+struct StillToRun<'a>(FxHashMap<Rank, ToRun<'a>>);
+
+/// Those of a rank.
+#[derive(Default)]
+struct ToRun<'a> {
     /// Those that were made.
-    launched: Vec<Vec<(&'a Clock, u32)>>,
+    launched: Vec<(&'a Clock, u32)>,
     /// The first that each thread may still make.
-    to_come: Vec<Vec<(&'a Clock, u32)>>,
+    to_come: Vec<(&'a Clock, u32)>,
 }
 
 impl<'a> StillToRun<'a> {
     fn in_state(state: &'a State) -> Self {
-        Self::of(state, true, ThreadState::may_launch)
+        Self::of(state, state.executed(), true, ThreadState::may_launch)
     }
 
-    fn of(state: &'a State, with_queued: bool, may_launch: impl Fn(&ThreadState) -> bool) -> Self {
-        let ranks = state.ranks().len();
-        let mut launched = vec![Vec::new(); ranks];
-        for (rank, part) in state.handed_over_launches() {
-            launched[rank.at()].push(part);
+    /// Of the ranks on which these ran. A job may have many more.
+    fn of(
+        state: &'a State,
+        executed: &[Executed],
+        with_queued: bool,
+        may_launch: impl Fn(&ThreadState) -> bool,
+    ) -> Self {
+        let mut of_rank: FxHashMap<Rank, ToRun<'a>> = FxHashMap::default();
+        for Ran { rank, .. } in executed.iter().flat_map(|executed| executed.members.iter()) {
+            of_rank.entry(*rank).or_insert_with(|| {
+                let rank = state.rank(*rank);
+                let queued = rank.queued().filter(|_| with_queued);
+                let made = queued.filter_map(|op| op.work.launched().map(|(.., issue)| (&op.issue, issue)));
+                let issued = LaunchOrders::of(rank).issued;
+                let threads = rank.threads().iter().filter(|thread| may_launch(thread));
+                ToRun { launched: made.collect(), to_come: threads.map(|thread| (thread.clock(), issued)).collect() }
+            });
         }
         // What was sent counts as run once it is received.
-        for ran in state.in_transit() {
-            launched[ran.rank.at()].push((&ran.called, ran.issue));
-        }
-        let mut to_come = vec![Vec::new(); ranks];
-        for ((launched, to_come), rank) in launched.iter_mut().zip(&mut to_come).zip(state.ranks()) {
-            for queued in rank.queued().filter(|_| with_queued) {
-                launched.extend(queued.work.launched().map(|(.., issue)| (&queued.issue, issue)));
+        let sent = state.in_transit().map(|ran| (ran.rank, (&ran.called, ran.issue)));
+        for (rank, part) in state.handed_over_launches().chain(sent) {
+            if let Some(to_run) = of_rank.get_mut(&rank) {
+                to_run.launched.push(part);
             }
-            let issued = LaunchOrders::of(rank).issued;
-            let threads = rank.threads().iter().filter(|thread| may_launch(thread));
-            to_come.extend(threads.map(|thread| (thread.clock(), issued)));
         }
-        Self { launched, to_come }
+        Self(of_rank)
     }
 
     /// Whether one of them may be launched before this: otherwise nothing can be launched the other way round any more.
     fn may_come_before(&self, earlier: &Executed) -> bool {
         earlier.members.iter().any(|ran| {
+            let ToRun { launched, to_come } = &self.0[&ran.rank];
             let before = |(called, issue): &(&Clock, u32)| !ran.launched_before_call(called, *issue);
-            self.launched[ran.rank.at()].iter().any(before) || self.to_come[ran.rank.at()].iter().any(before)
+            launched.iter().chain(to_come).any(before)
         })
     }
 
     /// Which of those that were made on its rank it was launched after in every run.
     fn known_at(&self, ran: &Ran) -> impl Iterator<Item = bool> {
-        let launched = self.launched[ran.rank.at()].iter();
+        let launched = self.0[&ran.rank].launched.iter();
         launched.map(|(called, _)| ran.called.after(called.actor(), called.epoch()))
     }
 }
