@@ -68,12 +68,24 @@ struct KnownRun {
     /// after those of the run that is shown.
     chosen: Vec<TakenChoice>,
     by_choice: FxHashMap<TakenChoice, Vec<usize>>,
-    /// Moments before choices, in the order of the run, at most [`MOMENTS`]; the last one is its end.
-    moments: Vec<Reached>,
+    /// Moments of the run in their order, so that a trial need not begin at its start; the last one is its end.
+    moments: Moments,
+}
+
+/// Moments of a run that are kept: every so many choices, and every so many operations between them.
+struct Moments {
+    kept: Vec<Reached>,
+    choices: u64,
+    operations: u64,
+    /// Choices since the last moment that was kept before one, and operations by the last that was kept.
+    passed: u64,
+    operations_before: u64,
 }
 
 /// Moments that are kept at most.
 const MOMENTS: usize = 256;
+/// Operations of a rank between two moments at least: a copy of a rank takes as long as a few of them.
+const OPERATIONS_OF_RANK: u64 = 16;
 /// Completions of one changed run that are looked at.
 const COMPLETIONS: usize = 64;
 /// How often a run is begun again at most, each time with more known to be contended.
@@ -94,34 +106,22 @@ impl KnownRun {
             by_choice.entry(chosen.clone()).or_default().push(nth);
         }
         let machine = Machine::new(Arc::clone(source), config);
-        let mut base = Self { machine, chosen, by_choice, moments: Vec::new() };
+        let moments = Moments::of_run(machine.config.ranks);
+        let mut base = Self { machine, chosen, by_choice, moments };
         base.follow()?;
         Ok(base)
     }
 
     fn follow(&mut self) -> Result<(), Again> {
-        let mut state = self.machine.init();
-        self.machine.advance(&mut state);
-        let mut moment = Reached { state, taken: vec![false; self.chosen.len()] };
-        let (mut stride, mut passed) = (1_usize, 0_usize);
-        self.moments.push(moment.clone());
+        let mut moment = self.start();
+        self.moments.kept.push(moment.clone());
         loop {
+            self.advance(&mut moment)?;
             let choices = self.machine.choices(&moment.state);
             if choices.is_empty() {
                 break;
             }
-            passed += 1;
-            if passed.is_multiple_of(stride) {
-                self.moments.push(moment.clone());
-            }
-            if self.moments.len() > MOMENTS {
-                let mut nth = 0_usize;
-                self.moments.retain(|_| {
-                    nth += 1;
-                    nth % 2 == 1
-                });
-                stride *= 2;
-            }
+            self.moments.pass_choice(&moment);
             let recorded = self.recorded(&moment, &choices);
             let (choice, nth) = recorded.unwrap_or_else(|| (choices[0].clone(), self.chosen.len()));
             if nth == self.chosen.len()
@@ -130,13 +130,26 @@ impl KnownRun {
                 self.by_choice.entry(chosen.clone()).or_default().push(nth);
                 self.chosen.push(chosen);
             }
-            self.take(&mut moment, &choice, Some(nth));
-            self.interrupted()?;
+            moment.note_taken(nth);
+            self.machine.take(&mut moment.state, &choice);
         }
         self.machine.contend_blocked(&moment.state);
         self.interrupted()?;
-        self.moments.push(moment);
+        self.moments.kept.push(moment);
         Ok(())
+    }
+
+    /// Goes on until only choices are left, and keeps moments on the way.
+    fn advance(&mut self, moment: &mut Reached) -> Result<(), Again> {
+        let before = moment.state.steps;
+        while !self.machine.advance_for(&mut moment.state, self.moments.operations) {
+            if moment.state.steps - before > self.machine.config.steps_at_most {
+                return Err(Again::GiveUp);
+            }
+            self.interrupted()?;
+            self.moments.pass_operations(moment);
+        }
+        self.interrupted()
     }
 
     /// The choice that comes first in the recorded run, of those that are possible now.
@@ -152,8 +165,7 @@ impl KnownRun {
 
     fn take(&self, moment: &mut Reached, choice: &Choice, nth: Option<usize>) {
         if let Some(nth) = nth {
-            moment.taken.resize(moment.taken.len().max(nth + 1), false);
-            moment.taken[nth] = true;
+            moment.note_taken(nth);
         }
         self.machine.take(&mut moment.state, choice);
         self.machine.advance(&mut moment.state);
@@ -186,10 +198,9 @@ impl KnownRun {
 
     /// The moment before a choice of the run, and what else could be chosen there.
     fn before(&self, nth: usize) -> Result<Option<(Reached, Vec<Choice>)>, Again> {
-        let until = self.moments.partition_point(|moment| !moment.is_taken(nth));
-        let Some(mut moment) = until.checked_sub(1).map(|last| self.moments[last].clone()) else {
-            return Ok(None);
-        };
+        let Some(mut moment) = self.moments.last_before(|moment| moment.is_taken(nth)) else { return Ok(None) };
+        self.machine.advance(&mut moment.state);
+        self.interrupted()?;
         loop {
             let choices = self.machine.choices(&moment.state);
             let Some((choice, next)) = self.recorded(&moment, &choices) else { return Ok(None) };
@@ -202,26 +213,75 @@ impl KnownRun {
         }
     }
 
-    /// The last moment at which a thread has not begun an operation; none if it did before the first choice.
+    /// The last moment at which a thread has not begun an operation.
     fn before_operation(&self, at: OpPosition) -> Option<Reached> {
         let begun = |moment: &Reached| {
             let thread = moment.state.rank(at.rank).threads().iter().find(|t| t.start() == at.start);
             thread.is_some_and(|t| t.index() > at.index || (t.index() == at.index && !t.is_ready()))
         };
-        let until = self.moments.partition_point(|moment| !begun(moment));
-        until.checked_sub(1).map(|last| self.moments[last].clone())
+        self.moments.last_before(begun)
     }
 
-    /// The state in which every rank has gone as far as it can without a choice.
-    fn start(&self) -> Result<Reached, Again> {
-        let mut state = self.machine.init();
-        self.machine.advance(&mut state);
-        self.interrupted()?;
-        Ok(Reached { state, taken: vec![false; self.chosen.len()] })
+    /// The moment before anything has happened.
+    fn start(&self) -> Reached {
+        Reached { state: self.machine.init(), taken: vec![false; self.chosen.len()] }
+    }
+}
+
+impl Moments {
+    fn of_run(ranks: u32) -> Self {
+        let operations = OPERATIONS_OF_RANK * u64::from(ranks);
+        Self { kept: Vec::new(), choices: 1, operations, passed: 0, operations_before: 0 }
+    }
+
+    /// The run comes to a choice.
+    fn pass_choice(&mut self, moment: &Reached) {
+        self.passed += 1;
+        if self.passed >= self.choices {
+            self.passed = 0;
+            self.keep(moment);
+        }
+    }
+
+    /// The run is between two choices.
+    fn pass_operations(&mut self, moment: &Reached) {
+        if moment.state.steps - self.operations_before >= self.operations {
+            self.keep(moment);
+        }
+    }
+
+    fn keep(&mut self, moment: &Reached) {
+        self.operations_before = moment.state.steps;
+        self.kept.push(moment.clone());
+        if self.kept.len() > MOMENTS {
+            let mut nth = 0_usize;
+            self.kept.retain(|_| {
+                nth += 1;
+                nth % 2 == 1
+            });
+            self.choices *= 2;
+            self.operations *= 2;
+        }
+    }
+
+    /// The last moment before something has happened.
+    fn last_before(&self, has_happened: impl Fn(&Reached) -> bool) -> Option<Reached> {
+        let until = self.kept.partition_point(|moment| !has_happened(moment));
+        until.checked_sub(1).map(|last| self.kept[last].clone())
+    }
+
+    /// The end of the run, once it was followed.
+    fn end(&self) -> Option<&State> {
+        self.kept.last().map(|moment| &moment.state)
     }
 }
 
 impl Reached {
+    fn note_taken(&mut self, nth: usize) {
+        self.taken.resize(self.taken.len().max(nth + 1), false);
+        self.taken[nth] = true;
+    }
+
     fn is_taken(&self, nth: usize) -> bool {
         self.taken.get(nth).copied().unwrap_or(false)
     }
@@ -307,7 +367,7 @@ impl<'a> Trials<'a> {
         for _ in 0..ATTEMPTS {
             match KnownRun::new(source, config, chosen.clone()) {
                 Ok(base) => {
-                    let end = base.moments.last().map(|moment| moment.state.clone());
+                    let end = base.moments.end().cloned();
                     trials.bases.push(base);
                     if !end.is_some_and(|end| trials.shows(0, &end)) {
                         return Ok(None);
@@ -332,7 +392,7 @@ impl<'a> Trials<'a> {
     /// The position of an operation of the shown run.
     #[must_use]
     pub fn position(&self, op: &OpRef) -> Option<OpPosition> {
-        let end = &self.bases.first()?.moments.last()?.state;
+        let end = self.bases.first()?.moments.end()?;
         let start = end.rank(op.rank).threads().get(op.thread.at())?.start();
         Some(OpPosition { rank: op.rank, start, index: op.index })
     }
@@ -376,7 +436,7 @@ impl<'a> Trials<'a> {
             return ranks.collect();
         }
         // A rank that the finding belongs to is like no other.
-        let mut end = moments.last().expect("the run was followed").state.clone();
+        let mut end = moments.end().expect("the run was followed").clone();
         machine.finish(&mut end);
         let mut special = self.found(machine, &end).map(ranks_of).unwrap_or_default();
         special.extend(self.by);
@@ -396,8 +456,11 @@ impl<'a> Trials<'a> {
     }
 
     /// What completions of a run from this moment show.
-    fn complete(&mut self, base: usize, moment: Reached) -> Result<TrialResult, Again> {
-        let before = self.bases[base].machine.steps_total();
+    fn complete(&mut self, base: usize, mut moment: Reached) -> Result<TrialResult, Again> {
+        let of = &self.bases[base];
+        let before = of.machine.steps_total();
+        of.machine.advance(&mut moment.state);
+        of.interrupted()?;
         let mut open = vec![moment];
         let mut completions = 0;
         let effect = loop {
@@ -484,7 +547,7 @@ impl<'a> Trials<'a> {
             }
             match KnownRun::new(self.source, config, self.bases[0].chosen.clone()) {
                 Ok(base) => {
-                    let end = base.moments.last().map(|moment| moment.state.clone());
+                    let end = base.moments.end().cloned();
                     self.bases.push(base);
                     let at = self.bases.len() - 1;
                     if end.is_some_and(|end| self.shows(at, &end)) {
@@ -514,8 +577,7 @@ impl<'a> Trials<'a> {
                 answers: Arc::clone(&trials.answers),
                 ..Edits::default()
             };
-            let moment = moment.map_or_else(|| trials.bases[base].start(), Ok)?;
-            trials.complete(base, moment)
+            trials.complete(base, moment.expect("at its start, the run has begun nothing"))
         })
     }
 
@@ -629,9 +691,11 @@ impl<'a> Trials<'a> {
         for _ in 0..ATTEMPTS {
             let machine = Machine::new(Arc::clone(&source), config);
             let (chosen, by_choice) = (chosen.clone(), by_choice.clone());
-            self.bases.push(KnownRun { machine, chosen, by_choice, moments: Vec::new() });
+            let moments = Moments::of_run(machine.config.ranks);
+            self.bases.push(KnownRun { machine, chosen, by_choice, moments });
             let at = self.bases.len() - 1;
-            let result = self.bases[at].start().and_then(|moment| self.complete(at, moment));
+            let start = self.bases[at].start();
+            let result = self.complete(at, start);
             self.bases.pop();
             match result {
                 Ok(effect) => return effect,

@@ -158,18 +158,24 @@ fn index(at: usize) -> u32 {
 impl Machine {
     /// Runs everything that commutes until only choices are left.
     pub fn advance(&self, state: &mut State) {
-        self.advance_woken(state, |_| true);
+        self.advance_for(state, u64::MAX);
+    }
+
+    /// As [`advance`](Self::advance), but not much further than so many operations. Returns whether only choices are left.
+    pub fn advance_for(&self, state: &mut State, operations: u64) -> bool {
+        let is_quiet = self.advance_woken(state, operations, |_| true);
         state.share();
+        is_quiet
     }
 
     /// As [`advance`](Self::advance), of a state that a choice made of one in which only choices were left: threads of
     /// ranks that the choice left alone are not looked at again. Copies share nothing yet of what is written.
     pub fn advance_on(&self, state: &mut State) {
         let quiet: Vec<bool> = (0..self.config.ranks).map(|rank| state.is_quiet(Rank(rank))).collect();
-        self.advance_woken(state, |rank| !quiet[rank.at()]);
+        self.advance_woken(state, u64::MAX, |rank| !quiet[rank.at()]);
     }
 
-    fn advance_woken(&self, state: &mut State, woken: impl Fn(Rank) -> bool) {
+    fn advance_woken(&self, state: &mut State, operations: u64, woken: impl Fn(Rank) -> bool) -> bool {
         let before = state.steps;
         let mut work = Worklist::new(&self.config);
         for rank in (0..self.config.ranks).map(Rank) {
@@ -198,8 +204,13 @@ impl Machine {
         for rendezvous in complete {
             self.hold(state, &mut work, &rendezvous);
         }
+        let mut is_quiet = true;
         while let Some(actor) = work.pop().or_else(|| self.told_of_the_dead(state, &mut work)) {
             if self.interrupted() {
+                break;
+            }
+            if state.steps - before >= operations {
+                is_quiet = false;
                 break;
             }
             if state.steps - before > self.config.steps_at_most {
@@ -211,8 +222,11 @@ impl Machine {
                 Runnable::Stream(rank, stream) => self.advance_stream(state, &mut work, rank, stream),
             }
         }
-        state.is_quiet_now();
+        if is_quiet {
+            state.is_quiet_now();
+        }
         self.steps.fetch_add(state.steps - before, Ordering::Relaxed);
+        is_quiet
     }
 
     /// A thread that goes on because it is told that somebody is dead for whom it waits.
