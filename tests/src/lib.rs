@@ -10,6 +10,7 @@ pub mod device;
 pub mod draws;
 pub mod dumps;
 pub mod edited;
+pub mod jobs;
 pub mod random;
 pub mod recording;
 pub mod repository;

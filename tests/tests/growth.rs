@@ -11,6 +11,7 @@ use rankcheck::search::explore::explore;
 use rankcheck::search::{Bounds, Detail, Options, RunDecisions, Verdict, search, verdict};
 use rankcheck::spec::{CheckKind, Expect, load};
 use rankcheck_model::{Config, Forgotten, Machine, Platform, Source};
+use rankcheck_tests::jobs::mesh;
 use rankcheck_tests::repository::{differs_from_golden, enter};
 
 #[test]
@@ -72,6 +73,22 @@ fn what_ranks_know_of_all_others_is_not_worked_out_on_the_way() {
         assert!(state.findings().is_empty(), "{}", check.name);
         assert_eq!(state.worked_out(), 0, "{}", check.name);
     }
+}
+
+/// What a collective costs does not depend on how many ranks the job has beside its members.
+#[test]
+fn a_collective_costs_the_same_in_a_larger_job() {
+    const CALLS: u32 = 96;
+    let bytes_a_call = |ranks: u32| {
+        let machine = Machine::new(mesh(ranks, CALLS), Config::new(ranks));
+        let mut state = machine.init();
+        let allocated = allocation_counter::measure(|| machine.advance(&mut state));
+        assert!(machine.interruption().is_none() && machine.choices(&state).is_empty());
+        allocated.bytes_total / u64::from(ranks * CALLS)
+    };
+    let [small, large] = [256, 2048].map(bytes_a_call);
+    println!("{small} bytes a call among 256 ranks, {large} among 2,048");
+    assert!(large * 4 <= small * 5, "{small} bytes a call among 256 ranks, {large} among 2,048");
 }
 
 /// Forgetting of a history what still matters must be noticed.

@@ -198,7 +198,9 @@ impl KnownRun {
 
     /// The moment before a choice of the run, and what else could be chosen there.
     fn before(&self, nth: usize) -> Result<Option<(Reached, Vec<Choice>)>, Again> {
-        let Some(mut moment) = self.moments.last_before(|moment| moment.is_taken(nth)) else { return Ok(None) };
+        let Some(mut moment) = self.moments.last_before(|moment| moment.is_taken(nth)) else {
+            return Ok(None);
+        };
         self.machine.advance(&mut moment.state);
         self.interrupted()?;
         loop {

@@ -489,7 +489,10 @@ impl<'a> StillToRun<'a> {
                 let made = queued.filter_map(|op| op.work.launched().map(|(.., issue)| (&op.issue, issue)));
                 let issued = LaunchOrders::of(rank).issued;
                 let threads = rank.threads().iter().filter(|thread| may_launch(thread));
-                ToRun { launched: made.collect(), to_come: threads.map(|thread| (thread.clock(), issued)).collect() }
+                ToRun {
+                    launched: made.collect(),
+                    to_come: threads.map(|thread| (thread.clock(), issued)).collect(),
+                }
             });
         }
         // What was sent counts as run once it is received.
