@@ -32,10 +32,9 @@ pub(crate) trait Identify {
 /// depend on all other parts. So what is said of one part is kept until it changes.
 #[derive(Debug)]
 pub(crate) struct Sketch {
-    /// All of it.
-    whole: SketchOutline,
-    /// What is left of it without the numbers of ranks, where ranks are interchangeable.
-    alone: Option<SketchOutline>,
+    outline: SketchOutline,
+    /// Whether the numbers of ranks are left open too, so that it says what the part is on its own.
+    alone: bool,
     /// The clocks in it.
     clocks: Box<[Clock]>,
     /// The operations in it about which somebody may ask whether they happened before.
@@ -60,6 +59,8 @@ enum OpenNumber {
     AskedAbout(Actor, u32),
     /// Of each actor, the number of the last operation that a clock of the sketch knows.
     Clock(usize),
+    /// What names a rank by its number, as it is hashed.
+    RankNumber(u128),
     /// Values whose order says nothing, and that differ in their numbers at most.
     Alike(Box<[Box<[OpenNumber]>]>),
 }
@@ -124,8 +125,21 @@ impl DraftReading {
     }
 }
 
+/// Few bytes and how many they are, or the hash of many.
+fn whole_or_hash(bytes: &[u8]) -> u128 {
+    let mut whole = [0; 16];
+    match (whole.get_mut(..bytes.len()), u8::try_from(bytes.len())) {
+        (Some(few), Ok(len @ 0..16)) => {
+            few.copy_from_slice(bytes);
+            whole[15] = len;
+            u128::from_le_bytes(whole)
+        }
+        _ => fingerprint(bytes),
+    }
+}
+
 impl SketchDraft {
-    fn outline(&self, numbers_ranks: bool) -> SketchOutline {
+    fn outline(&self, alone: bool) -> SketchOutline {
         let (mut at, mut clocks) = (0, 0);
         let mut inner = DraftReading::default();
         let mut outer: Vec<DraftReading> = Vec::new();
@@ -143,7 +157,11 @@ impl SketchDraft {
                     inner.open.push(OpenNumber::Clock(clocks));
                     clocks += 1;
                 }
-                DraftMark::RankNumber(len) => at += if numbers_ranks { 0 } else { *len as usize },
+                DraftMark::RankNumber(len) if alone => {
+                    at += *len as usize;
+                    inner.open.push(OpenNumber::RankNumber(whole_or_hash(&self.bytes[before..at])));
+                }
+                DraftMark::RankNumber(_) => {}
                 DraftMark::Unordered => outer.push(std::mem::take(&mut inner)),
                 DraftMark::EndOfValue => {
                     let around = outer.last_mut().expect("it is one of several");
@@ -162,8 +180,7 @@ impl SketchDraft {
 
     /// The sketch of what was written down. Then the draft is empty.
     fn take(&mut self, alone: bool) -> Sketch {
-        let whole = self.outline(true);
-        let alone = alone.then(|| self.outline(false));
+        let outline = self.outline(alone);
         let asked = |(_, mark): &(u32, DraftMark)| {
             let DraftMark::AskedAbout(actor, epoch) = mark else { return None };
             (*epoch > 0).then_some((*actor, *epoch))
@@ -172,19 +189,19 @@ impl SketchDraft {
         self.bytes.clear();
         self.marks.clear();
         let (clocks, known) = (self.clocks.drain(..).collect(), self.known.drain(..).collect());
-        Sketch { whole, alone, clocks, asked, known }
+        Sketch { outline, alone, clocks, asked, known }
     }
 }
 
 impl Sketch {
     /// Whether both say the same.
     pub(crate) fn is(&self, other: &Self) -> bool {
-        self.whole == other.whole
+        self.outline == other.outline
     }
 
     /// Whether it says what is asked where everybody knows this.
     pub(crate) fn is_of(&self, everybody: &KnownToAll, alone: bool) -> bool {
-        (self.alone.is_some() || !alone)
+        self.alone == alone
             && self.known.iter().all(|(actor, epoch, known)| everybody.includes(*actor, *epoch) == *known)
     }
 }
@@ -269,8 +286,8 @@ impl<'a> AskedAbout<'a> {
         self.actors.iter().for_each(|(actor, _)| actor.hash(&mut hasher));
         let (mut numbers, mut clocks) = (Vec::new(), 0);
         for sketch in self.sketches {
-            sketch.whole.hash.hash(&mut hasher);
-            self.add_numbers(&sketch.whole.open, clocks, None, &mut numbers);
+            sketch.outline.hash.hash(&mut hasher);
+            self.add_numbers(&sketch.outline.open, clocks, None, &mut numbers);
             clocks += sketch.clocks.len();
         }
         numbers.hash(&mut hasher);
@@ -282,13 +299,13 @@ impl<'a> AskedAbout<'a> {
         let (mut numbers, mut clocks) = (Vec::new(), 0);
         let alone = |(rank, sketch): (u32, &&Sketch)| {
             let own = rank * actors_per_rank..(rank + 1) * actors_per_rank;
-            let outline = sketch.alone.as_ref()?;
             numbers.clear();
-            self.add_numbers(&outline.open, clocks, Some(&own), &mut numbers);
+            self.add_numbers(&sketch.outline.open, clocks, Some(&own), &mut numbers);
             clocks += sketch.clocks.len();
-            Some(fingerprint(&(outline.hash, &numbers)))
+            fingerprint(&(sketch.outline.hash, &numbers))
         };
-        (0..).zip(self.sketches).map_while(alone).collect()
+        let of_ranks = self.sketches.iter().take_while(|sketch| sketch.alone);
+        (0..).zip(of_ranks).map(alone).collect()
     }
 
     /// Adds the numbers of a sketch whose clocks begin there. Of `own`, the actors of a rank, only what is known of these.
@@ -314,6 +331,11 @@ impl<'a> AskedAbout<'a> {
                         to.extend([actor.0 - first, *known]);
                     }
                     to.push(u32::MAX);
+                }
+                OpenNumber::RankNumber(hash) => {
+                    if own.is_none() {
+                        to.extend(hash.to_le_bytes().as_chunks().0.iter().copied().map(u32::from_le_bytes));
+                    }
                 }
                 OpenNumber::Alike(values) => {
                     let mut alike: Vec<Vec<u32>> = Vec::with_capacity(values.len());

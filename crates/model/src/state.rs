@@ -367,11 +367,19 @@ impl State {
         AskedAbout::of(&parts, machine).whole()
     }
 
-    /// What each rank looks like on its own, where histories merge.
-    pub(crate) fn merged_local_hashes(&mut self, machine: &Machine) -> Vec<u128> {
+    /// What the state is where histories merge, if its ranks are numbered by what they look like on their own; else the
+    /// order in which they would be.
+    pub(crate) fn merged_fingerprint_in_order(&mut self, machine: &Machine) -> Result<u128, Vec<u32>> {
         let (ranks, shared) = self.sketch(machine, true);
         let parts: Vec<&Sketch> = ranks.iter().map(|rank| &rank.sketch).chain([&shared]).collect();
-        AskedAbout::of(&parts, machine).alone(machine.config.actors_per_rank)
+        let asked = AskedAbout::of(&parts, machine);
+        let alone = asked.alone(machine.config.actors_per_rank);
+        if alone.is_sorted() {
+            return Ok(asked.whole());
+        }
+        let mut order: Vec<u32> = (0..machine.config.ranks).collect();
+        order.sort_by_key(|rank| alone[*rank as usize]);
+        Err(order)
     }
 
     /// Brings the cached hashes up to date.

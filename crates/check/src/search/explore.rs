@@ -269,15 +269,17 @@ impl Reduced {
         }
         let symmetric = self.machine.source.symmetry() == Symmetry::Interchangeable
             && self.machine.config.edits.is_empty();
-        if symmetric && choices > 0 {
+        let known = if symmetric && choices > 0 {
             self.renumbered.store(true, Ordering::Relaxed);
-            self.machine.canonicalize(&mut state);
-        }
+            self.machine.canonicalize(&mut state)
+        } else {
+            None
+        };
         let merges = self.machine.config.remembered.is_some() && !self.machine.config.scouts;
         let fingerprint = if !self.tells_apart {
             0
         } else if merges && !self.machine.interrupted() {
-            state.merged_fingerprint(&self.machine)
+            known.unwrap_or_else(|| state.merged_fingerprint(&self.machine))
         } else {
             state.seal();
             state.fingerprint()

@@ -10,16 +10,17 @@ use crate::state::{RankState, State};
 use crate::walk::Renumbering;
 
 impl Machine {
-    /// Renumbers the ranks of a state canonically.
-    pub fn canonicalize(&self, state: &mut State) {
-        let mut order: Vec<u32> = (0..self.config.ranks).collect();
+    /// Renumbers the ranks of a state canonically, and returns the state's fingerprint where histories merge.
+    pub fn canonicalize(&self, state: &mut State) -> Option<u128> {
         if self.config.remembered.is_some() {
             // How far a rank has come is history.
-            let keys = state.merged_local_hashes(self);
-            order.sort_by_key(|rank| keys[*rank as usize]);
-            self.reorder(state, &order);
-            return;
+            let fingerprint = state.merged_fingerprint_in_order(self).unwrap_or_else(|order| {
+                self.reorder(state, &order);
+                state.merged_fingerprint(self)
+            });
+            return Some(fingerprint);
         }
+        let mut order: Vec<u32> = (0..self.config.ranks).collect();
         // Whoever has come furthest first: the rank that is being played through then keeps its place, and
         // renumbering, which touches every rank, is rare.
         let progress = |rank: &RankState| rank.threads().iter().map(|t| t.index()).sum::<u32>();
@@ -28,14 +29,14 @@ impl Machine {
             .map(|rank| (std::cmp::Reverse(progress(state.rank(rank))), state.local_hash(rank)))
             .collect();
         order.sort_by_key(|rank| keys[*rank as usize]);
-        self.reorder(state, &order);
+        if !order.is_sorted() {
+            self.reorder(state, &order);
+        }
+        None
     }
 
     /// Gives the ranks new numbers, by their old ones in the new order.
     fn reorder(&self, state: &mut State, order: &[u32]) {
-        if order.is_sorted() {
-            return;
-        }
         // order[new] = old
         let mut to = vec![Rank(0); order.len()];
         for (new, old) in order.iter().enumerate() {
