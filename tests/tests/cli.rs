@@ -480,6 +480,19 @@ fn a_directory_of_a_recorded_run_is_judged() {
     wants(&run(enter(), &["timeline", &path, "-o", &output]), 0, &["timeline.json"]);
     let empty = folder("no_recording");
     wants(&run(&empty, &["timeline", "."]), 2, &["holds no recording"]);
+    // The runs of a night lie in folders of one folder.
+    for night in ["monday", "tuesday"] {
+        fs::create_dir(empty.join(night)).expect("it can be made");
+        let file = |name: &str| saved.folder.join(name);
+        fs::copy(file("rankrec.0"), empty.join(night).join("rankrec.0")).expect("it was recorded");
+    }
+    wants(&run(&empty, &["timeline", "."]), 2, &["several runs", "./monday", "./tuesday"]);
+}
+
+#[test]
+fn a_list_says_from_which_parameters_on_a_check_holds() {
+    let listed = run(enter(), &["check", "specs/systems/sglang-20153-shared-pool/fifo.star", "--list"]);
+    wants(&listed, 0, &["holds from preallocated = 3 on, fails below: g: preallocation"]);
 }
 
 #[test]

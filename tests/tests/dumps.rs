@@ -630,7 +630,7 @@ fn two_attempts_are_two_jobs() {
 fn a_path_that_is_not_there_is_an_error() {
     let missing = PathBuf::from("no/such/folder");
     let error = read_folder(std::slice::from_ref(&missing)).expect_err("it is not there");
-    assert!(error.to_string().starts_with("no/such/folder: "), "{error}");
+    assert!(error.to_string().starts_with("cannot read no/such/folder: "), "{error}");
 }
 
 /// The dumps of two real jobs, where they lie beside the repository.

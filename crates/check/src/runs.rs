@@ -47,7 +47,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum RunError {
     /// The directory cannot be listed.
-    #[error("{path}: {source}")]
+    #[error("cannot read {path}: {source}; give the folder of a recorded run")]
     Directory {
         /// The directory that was given.
         path: PathBuf,
@@ -61,6 +61,14 @@ pub enum RunError {
     Empty {
         /// The directory that was given.
         path: PathBuf,
+    },
+    /// The folder holds folders of recordings.
+    #[error("{path} holds several runs; give the folder of one: {}", listed(below))]
+    Below {
+        /// The directory that was given.
+        path: PathBuf,
+        /// The folders in it that hold a recording each.
+        below: Vec<PathBuf>,
     },
     /// A file was given, and not the folder that it lies in.
     #[error(
@@ -163,6 +171,25 @@ pub enum RunError {
         /// How many ranks that member says it has.
         second_ranks: u32,
     },
+}
+
+/// How many folders an error names.
+const NAMED: usize = 8;
+
+fn listed(folders: &[PathBuf]) -> String {
+    let named = folders.iter().take(NAMED).map(|folder| folder.display().to_string());
+    let more = folders.len().saturating_sub(NAMED);
+    let more = (more > 0).then(|| format!("and {more} more"));
+    named.chain(more).collect::<Vec<_>>().join(" ")
+}
+
+impl RunError {
+    /// Says which folders in a folder without a recording hold some.
+    fn naming_those_below(self) -> Self {
+        let Self::Empty { path } = self else { return self };
+        let below = recordings_below(&path);
+        if below.is_empty() { Self::Empty { path } } else { Self::Below { path, below } }
+    }
 }
 
 /// Returns the folders in a folder, at whatever depth, that hold a recording each.

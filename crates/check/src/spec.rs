@@ -21,6 +21,7 @@ mod nesting;
 #[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
 #[expect(clippy::too_many_arguments, reason = "builtins take what the language gives them")]
 pub mod noun;
+mod parameters;
 #[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
 mod rank;
 mod source;

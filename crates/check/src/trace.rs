@@ -168,7 +168,8 @@ fn line(loc: &Loc) -> String {
 #[derive(Debug, thiserror::Error, Diagnostic)]
 pub enum TraceError {
     /// A file cannot be read.
-    #[error("{path}: {cause}")]
+    #[error("cannot read {path}: {cause}")]
+    #[diagnostic(help("a trace is a file that `rankcheck check SPEC --trace-out DIR` writes"))]
     File {
         /// The path that could not be read.
         path: String,

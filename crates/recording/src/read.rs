@@ -27,7 +27,7 @@ use crate::value::Argument;
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// The operating system says no.
-    #[error("{path}: {source}")]
+    #[error("cannot read {path}: {source}")]
     Io {
         /// Path of the recording.
         path: PathBuf,

@@ -60,7 +60,7 @@ fn stale(to: Option<&Path>) -> u8 {
     if let Some(path) = to
         && let Err(error) = std::fs::write(path, &list)
     {
-        return output::usage(format_args!("{}: {error}", path.display()));
+        return output::usage(format_args!("cannot write {}: {error}", path.display()));
     }
     output::lines(&list);
     output::line(format_args!("{} of {} observations are stale", list.lines().count(), kept.len()));

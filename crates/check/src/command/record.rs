@@ -175,6 +175,10 @@ fn record(out: Option<PathBuf>, folds: bool, command: &[OsString]) -> Result<Rec
     // What cannot be removed is no recording, and nobody reads it.
     let _ = fs::remove_dir_all(&python);
     let mut recorded = pack_all(&folder, &alive, folds).map_err(in_folder)?;
+    if recorded.processes == 0 {
+        // It goes if nothing is in it.
+        let _ = fs::remove_dir(&folder);
+    }
     recorded.code = code(status?);
     Ok(recorded)
 }

@@ -248,7 +248,7 @@ impl CheckSelection {
         let line = |(spec, check): &&(&Spec, &Check)| {
             let states = match stated(check) {
                 (Some(WantedVerdict::Fails), rules) => format!("fails {}", rules.join(", ")),
-                (Some(verdict), _) => verdict.word().to_owned(),
+                (Some(verdict), _) => format!("{}{}", verdict.word(), bounds(check)),
                 (None, _) if check.kind == CheckKind::SameOperations => "same operations".to_owned(),
                 (None, _) => "nothing stated".to_owned(),
             };
@@ -277,6 +277,13 @@ fn stated(check: &Check) -> (Option<WantedVerdict>, Vec<&str>) {
         }
         CheckKind::Program(Expect::Nothing) | CheckKind::SameOperations => (None, Vec::new()),
     }
+}
+
+/// From which values of its parameters on a check states that it holds.
+fn bounds(check: &Check) -> String {
+    let CheckKind::Program(Expect::Holds { holds_from, .. }) = &check.kind else { return String::new() };
+    let bounds: Vec<String> = holds_from.iter().map(|(name, from)| format!("{name} = {from}")).collect();
+    if bounds.is_empty() { String::new() } else { format!(" from {} on, fails below", bounds.join(", ")) }
 }
 
 /// The names of the folders that a spec lies in, the outermost first.

@@ -63,7 +63,7 @@ pub struct RankDump {
 
 /// Why nothing can be read.
 #[derive(Debug, Error)]
-#[error("{path}: {source}")]
+#[error("cannot read {path}: {source}")]
 pub struct DumpFolderError {
     /// The path that was given, or a folder in it.
     pub path: PathBuf,

@@ -35,7 +35,7 @@ pub fn write_file(judged: &[JudgedJob], folder: &Path, to: &Path) -> Result<(), 
             folder.display()
         ));
     }
-    let wrong = |error: std::io::Error| format!("{}: {error}", to.display());
+    let wrong = |error: std::io::Error| format!("cannot write {}: {error}", to.display());
     let mut out = BufWriter::new(File::create(to).map_err(wrong)?);
     write(job, &mut out).map_err(wrong)?;
     out.flush().map_err(wrong)

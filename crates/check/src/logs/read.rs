@@ -48,7 +48,7 @@ const GIVEN_UP: &str = "Watchdog caught collective operation timeout";
 
 /// Why nothing can be read.
 #[derive(Debug, Error)]
-#[error("{path}: {source}")]
+#[error("cannot read {path}: {source}")]
 pub struct LogError {
     /// The path that was given, or a file or folder in it.
     pub path: PathBuf,

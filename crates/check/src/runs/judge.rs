@@ -240,8 +240,7 @@ pub fn read(folder: &Path) -> Result<Recording, RunError> {
 ///
 /// A job whose processes do not fit together is an error of its own; so is a recording that there is not, or that cannot be read.
 pub fn read_jobs(folder: &Path) -> Vec<Result<Recording, RunError>> {
-    let read = world::files(folder).and_then(|files| sequence::read_processes(&files, ReadUntil::End));
-    let read = match read {
+    let read = match processes_of(folder) {
         Ok(read) => read,
         Err(error) => return vec![Err(error)],
     };
@@ -258,12 +257,18 @@ pub fn read_jobs(folder: &Path) -> Vec<Result<Recording, RunError>> {
     recorded.collect()
 }
 
+/// The processes of the recording in a directory.
+fn processes_of(folder: &Path) -> Result<Vec<ReadProcess>, RunError> {
+    let files = world::files(folder).map_err(RunError::naming_those_below)?;
+    sequence::read_processes(&files, ReadUntil::End)
+}
+
 /// Reads the recording in a directory, and takes out of it what need not be judged.
 ///
 /// # Errors
 /// If it is none, or no recording of one job.
 pub fn read_folded(folder: &Path, folding: Folding) -> Result<Recording, RunError> {
-    let processes = sequence::read_processes(&world::files(folder)?, ReadUntil::End)?;
+    let processes = processes_of(folder)?;
     let jobs = jobs::jobs(&processes);
     if jobs.len() > 1 {
         let file = |at: &usize| processes[*at].0.file_name().unwrap_or_default().to_string_lossy();

@@ -45,7 +45,7 @@ pub enum TimelineError {
 pub fn write_file(folder: &Path, to: &Path) -> Result<(), String> {
     let recording = read(folder).map_err(|error| error.to_string())?;
     let judged = judge(recording, None).map_err(|error| error.to_string())?;
-    let wrong = |error: std::io::Error| format!("{}: {error}", to.display());
+    let wrong = |error: std::io::Error| format!("cannot write {}: {error}", to.display());
     let mut out = BufWriter::new(File::create(to).map_err(wrong)?);
     write(&judged, &mut out).map_err(|error| error.to_string())?;
     out.flush().map_err(wrong)

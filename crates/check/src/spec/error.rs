@@ -16,6 +16,7 @@ use starlark::ErrorKind;
 use starlark::codemap::FileSpan;
 
 use crate::spec::compare::Text;
+use crate::spec::parameters::extra_argument;
 
 /// The files of a spec by name.
 pub(crate) type Texts = BTreeMap<Arc<str>, Text>;
@@ -359,6 +360,9 @@ fn replace(error: &starlark::Error) -> (String, Option<String>) {
     let text = error.without_diagnostic().to_string();
     let text = text.strip_prefix("fail:").map_or(text.clone(), |rest| format!("fail: {}", rest.trim()));
     let text = without_guess(text);
+    if let Some(found) = extra_argument(&text) {
+        return found;
+    }
     let says = |part: &str| text.contains(part);
     let (message, help) = if let Some(found) = keyword(error) {
         found

@@ -309,8 +309,7 @@ macro_rules! nouns {
             }
         )*
 
-        /// Every noun with its methods, so that none is forgotten in the docs.
-        #[cfg(test)]
+        /// Every noun with its methods.
         pub(crate) fn every_noun() -> Vec<(&'static str, &'static Methods)> {
             vec![$(($noun, <$wrapper as StarlarkValue<'static>>::get_methods().expect("nouns have methods"))),*]
         }
