@@ -427,19 +427,24 @@ impl Closing<'_> {
     }
 
     fn meets(&self, used: SharedUse, with: Clashing) -> ClashOutlook {
-        let (object, writes, possible) = match used {
-            SharedUse::Read(key) => (key_object(key), false, Machine::key_is_set(self.state, key)),
-            SharedUse::Write(key) => (key_object(key), true, true),
-            SharedUse::Flag(flag, act) | SharedUse::Queued(flag, act) => {
-                let possible = Machine::flag_allows(self.state, flag, act);
-                (flag_object(flag), act.writes().is_some(), possible)
-            }
+        let object = match used {
+            SharedUse::Read(key) | SharedUse::Write(key) => key_object(key),
+            SharedUse::Flag(flag, _) | SharedUse::Queued(flag, _) => flag_object(flag),
             SharedUse::Replay if with.object.kind == ObjectKind::Flag => return ClashOutlook::Clash,
             SharedUse::Replay | SharedUse::Spawn(_) => return ClashOutlook::Nothing,
         };
+        // Nearly all uses are of other objects.
         if object != with.object {
-            ClashOutlook::Nothing
-        } else if possible && (writes || with.reads) {
+            return ClashOutlook::Nothing;
+        }
+        let (writes, possible) = match used {
+            SharedUse::Read(key) => (false, Machine::key_is_set(self.state, key)),
+            SharedUse::Flag(flag, act) | SharedUse::Queued(flag, act) => {
+                (act.writes().is_some(), Machine::flag_allows(self.state, flag, act))
+            }
+            SharedUse::Write(_) | SharedUse::Replay | SharedUse::Spawn(_) => (true, true),
+        };
+        if possible && (writes || with.reads) {
             ClashOutlook::Clash
         } else if possible || matches!(used, SharedUse::Queued(..)) {
             ClashOutlook::Nothing
