@@ -101,6 +101,8 @@ struct LaneCell {
     times: usize,
     /// Whether the finding names it, or it is marked.
     named: bool,
+    /// Whether calls before it were left out.
+    behind_gap: bool,
 }
 
 impl LaneCell {
@@ -127,24 +129,30 @@ fn lane(shown: &Counterexample, operations: &[&Operation]) -> (String, usize) {
                 last.times += 1;
                 last.named |= named;
             }
-            _ => cells.push(LaneCell { text, times: 1, named }),
+            _ => cells.push(LaneCell { text, times: 1, named, behind_gap: false }),
         }
     }
-    let mut cut = false;
+    let mut ends_in_gap = false;
     while cells.iter().map(LaneCell::width).sum::<usize>() > LANE_WIDTH && cells.len() > 2 {
         // What is not named goes first, the oldest before the others.
         let Some(at) = cells.iter().position(|cell| !cell.named) else { break };
         cells.remove(at);
-        cut = true;
+        match cells.get_mut(at) {
+            Some(next) => next.behind_gap = true,
+            None => ends_in_gap = true,
+        }
     }
     let mut text = String::new();
     for (nth, cell) in cells.iter().enumerate() {
         let between = if nth > 0 { "  " } else { "" };
-        let _ = write!(text, "{between}{}", cell.text);
+        let gap = if cell.behind_gap { "… " } else { "" };
+        let _ = write!(text, "{between}{gap}{}", cell.text);
         if cell.times > 1 {
             let _ = write!(text, " ×{}", cell.times);
         }
     }
-    let count = cells.iter().map(|cell| cell.times).sum();
-    (if cut { format!("… {text}") } else { text }, count)
+    if ends_in_gap {
+        text.push_str(" …");
+    }
+    (text, cells.iter().map(|cell| cell.times).sum())
 }
