@@ -77,9 +77,8 @@ struct Moments {
     kept: Vec<Reached>,
     choices: u64,
     operations: u64,
-    /// Choices since the last moment that was kept before one, and operations by the last that was kept.
+    /// Choices since the last moment that was kept before one.
     passed: u64,
-    operations_before: u64,
 }
 
 /// Moments that are kept at most.
@@ -147,7 +146,7 @@ impl KnownRun {
                 return Err(Again::GiveUp);
             }
             self.interrupted()?;
-            self.moments.pass_operations(moment);
+            self.moments.keep(moment);
         }
         self.interrupted()
     }
@@ -233,7 +232,7 @@ impl KnownRun {
 impl Moments {
     fn of_run(ranks: u32) -> Self {
         let operations = OPERATIONS_OF_RANK * u64::from(ranks);
-        Self { kept: Vec::new(), choices: 1, operations, passed: 0, operations_before: 0 }
+        Self { kept: Vec::new(), choices: 1, operations, passed: 0 }
     }
 
     /// The run comes to a choice.
@@ -245,15 +244,7 @@ impl Moments {
         }
     }
 
-    /// The run is between two choices.
-    fn pass_operations(&mut self, moment: &Reached) {
-        if moment.state.steps - self.operations_before >= self.operations {
-            self.keep(moment);
-        }
-    }
-
     fn keep(&mut self, moment: &Reached) {
-        self.operations_before = moment.state.steps;
         self.kept.push(moment.clone());
         if self.kept.len() > MOMENTS {
             let mut nth = 0_usize;

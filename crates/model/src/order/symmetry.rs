@@ -10,15 +10,13 @@ use crate::state::{RankState, State};
 use crate::walk::Renumbering;
 
 impl Machine {
-    /// Renumbers the ranks of a state canonically, and returns the state's fingerprint where histories merge.
+    /// Renumbers the ranks of a state canonically. Where histories merge and the numbers stay, the state's fingerprint is
+    /// known then.
     pub fn canonicalize(&self, state: &mut State) -> Option<u128> {
         if self.config.remembered.is_some() {
             // How far a rank has come is history.
-            let fingerprint = state.merged_fingerprint_in_order(self).unwrap_or_else(|order| {
-                self.reorder(state, &order);
-                state.merged_fingerprint(self)
-            });
-            return Some(fingerprint);
+            let in_order = state.merged_fingerprint_in_order(self);
+            return in_order.map_err(|order| self.reorder(state, &order)).ok();
         }
         let mut order: Vec<u32> = (0..self.config.ranks).collect();
         // Whoever has come furthest first: the rank that is being played through then keeps its place, and
