@@ -237,7 +237,8 @@ impl Terms {
     /// Contents in words: `r0.x`, `r0.x+r1.y`, `scale@r0(r0.x)`.
     ///
     /// `[4:8]` after something are its bytes 4 to 8, counted from where the memory starts that held it; before something,
-    /// the bytes of the range that hold it. `share n` are the stripes that rank n's part of a kernel wrote.
+    /// the bytes of the range that hold it. `8×` before a part of a sum says how often it is added. `share n` are the stripes
+    /// that rank n's part of a kernel wrote.
     pub fn show(&self, content: &Content, name: &dyn Fn(Token) -> Arc<str>) -> String {
         let shares = match content {
             Content::Whole(term) => std::slice::from_ref(term),
@@ -295,6 +296,13 @@ struct TermBounds {
 
 /// How many reductions, kernels and stripes are printed within one another.
 const DEPTH: u32 = 3;
+
+/// So many equal parts of a sum in a row are counted.
+const COUNTED_FROM: usize = 3;
+
+/// Behind so many bytes of text what lies within a reduction is printed by a short name: eight of eight of eight are more than
+/// anybody reads, and a report has a text for each buffer of each rank.
+const LONG: usize = 500;
 
 /// Terms on their way into words.
 struct Printed<'a> {
@@ -402,7 +410,9 @@ impl Printed<'_> {
                 slice(out);
             }
             // A chain of collectives doubles in print at each level; beyond these a short name says enough.
-            TermNode::Kernel(..) | TermNode::Reduced(..) | TermNode::Striped(_) if depth > DEPTH => {
+            TermNode::Kernel(..) | TermNode::Reduced(..) | TermNode::Striped(_)
+                if depth > DEPTH || (depth > 0 && out.len() > LONG) =>
+            {
                 let _ = write!(out, "#{:08x}", term.0 as u32);
                 slice(out);
             }
@@ -421,7 +431,7 @@ impl Printed<'_> {
                 if depth > 0 {
                     out.push('(');
                 }
-                self.all(out, parts, "+", range, depth);
+                self.sum(out, parts, range, depth);
                 if depth > 0 {
                     out.push(')');
                 }
@@ -436,6 +446,27 @@ impl Printed<'_> {
                 out.push('(');
                 self.shares(out, &[term], range, depth + 1);
                 out.push(')');
+            }
+        }
+    }
+
+    /// The parts of a sum. Members that hold the same give many equal parts in a row, which are counted.
+    fn sum(&self, out: &mut String, parts: &[Term], range: Bytes, depth: u32) {
+        let alike: Vec<&[Term]> = parts.chunk_by(|one, next| one == next).collect();
+        let addends = |run: &&[Term]| if run.len() < COUNTED_FROM { run.len() } else { 1 };
+        let all: usize = alike.iter().map(addends).sum();
+        let mut position = 0;
+        for run in alike {
+            let counted = run.len() >= COUNTED_FROM;
+            for part in if counted { &run[..1] } else { run } {
+                if !self.separated(out, "+", position, all) {
+                    return;
+                }
+                if counted {
+                    let _ = write!(out, "{}×", run.len());
+                }
+                self.term(out, *part, range, depth + 1);
+                position += 1;
             }
         }
     }
@@ -468,5 +499,47 @@ impl Printed<'_> {
             return false;
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_words(terms: &Terms, term: Term) -> String {
+        terms.show(&Content::Whole(term), &|_| "x".into())
+    }
+
+    #[test]
+    fn equal_parts_of_a_sum_are_counted_from_three_on() {
+        let mut terms = Terms::default();
+        let of = [0, 1].map(|rank| terms.intern(TermNode::Initial(Rank(rank), Token(0))));
+        let mut sum = |parts: &[Term]| terms.intern(TermNode::Reduced("sum", parts.into()));
+        let twice = sum(&[of[0], of[0], of[1]]);
+        let often = sum(&[of[1], of[0], of[0], of[0]]);
+        let nested = sum(&[twice, twice, twice, twice]);
+        assert_eq!(in_words(&terms, twice), "r0.x+r0.x+r1.x");
+        assert_eq!(in_words(&terms, often), "r1.x+3×r0.x");
+        assert_eq!(in_words(&terms, nested), "4×(r0.x+r0.x+r1.x)");
+    }
+
+    #[test]
+    fn what_ranks_reduce_again_and_again_takes_few_words() {
+        const RANKS: u32 = 64;
+        let mut terms = Terms::default();
+        let mut held: Vec<Term> =
+            (0..RANKS).map(|rank| terms.intern(TermNode::Initial(Rank(rank), Token(0)))).collect();
+        // No two parts of a sum are equal, so none is counted.
+        for _ in 0..8 {
+            let sum = |by: usize| {
+                let mut parts = held.clone();
+                parts.rotate_left(by);
+                terms.intern(TermNode::Reduced("sum", parts))
+            };
+            held = (0..held.len()).map(sum).collect();
+        }
+        let words = in_words(&terms, held[0]);
+        assert!(words.len() < 1_000, "{} bytes: {words}", words.len());
+        assert!(words.contains('#'), "{words}");
     }
 }
