@@ -39,6 +39,9 @@ fn main() {
         all_reduces_of_mesh(1_024, 128);
         all_reduces_of_mesh(65_536, 16);
     }
+    if run("evaluated") {
+        evaluated();
+    }
     if run("pool") {
         pool_history();
     }
@@ -207,6 +210,18 @@ fn reports() {
         let (verdict, report) = (times(Detail::Verdict), times(Detail::Reason));
         let ratio = report.median.as_secs_f64() / verdict.median.as_secs_f64();
         println!("{} of 16 ranks: verdict {verdict}, report {report}, {ratio:.1} times as long", check.name);
+    }
+}
+
+/// Large jobs as specs: most of the time goes into the evaluation of the program of each rank.
+fn evaluated() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/meshes.star");
+    let spec = rankcheck::spec::load(&file).expect("a good spec");
+    for check in &spec.checks {
+        let before = cpu_seconds();
+        search(&spec, check, &Options::default()).expect("it evaluates");
+        let processor = cpu_seconds() - before;
+        println!("{}, evaluated: {processor:.2} s of processor time, peak {} MiB", check.name, peak_mib());
     }
 }
 
