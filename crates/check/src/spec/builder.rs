@@ -29,7 +29,7 @@ use crate::spec::error::{Wrong, loc_of_caller};
 use crate::spec::handle::{take_tested, tested_message};
 use crate::spec::noun::thread::Spawned;
 use crate::spec::rank::RankRead;
-use crate::spec::standing::FunctionsKept;
+use crate::spec::standing::{FunctionsKept, StandingAtQuestion};
 
 /// How many operations one evaluation may add.
 pub const MAX_OPERATIONS: usize = 1_000_000;
@@ -82,7 +82,7 @@ pub struct Builder {
     /// Whether objects keep functions of the program.
     pub(crate) functions_kept: FunctionsKept,
     /// How the evaluation stands where it asks.
-    standing: Cell<Option<u128>>,
+    standing: Cell<StandingAtQuestion>,
     progress: RefCell<Unfinished>,
 }
 
@@ -109,8 +109,8 @@ pub struct Evaluated {
     prefix: Option<(u64, LocId)>,
     hash: u64,
     read_rank: bool,
-    /// How the program stands where it asks, if that is known.
-    standing: Option<u128>,
+    /// How the program stands where it asks.
+    standing: StandingAtQuestion,
 }
 
 impl std::fmt::Debug for Builder {
@@ -146,7 +146,7 @@ impl Builder {
             line: Cell::new(None),
             blocks: RefCell::default(),
             functions_kept: FunctionsKept::default(),
-            standing: Cell::new(None),
+            standing: Cell::new(StandingAtQuestion::NotFollowed),
             progress: RefCell::new(progress),
         }
     }
@@ -272,7 +272,7 @@ impl Builder {
     }
 
     /// The evaluation is over, and stood so.
-    pub(crate) fn stands(&self, standing: Option<u128>) {
+    pub(crate) fn stands(&self, standing: StandingAtQuestion) {
         self.standing.set(standing);
     }
 
@@ -380,8 +380,10 @@ impl Builder {
         let hash = progress.hasher.finish();
         let block =
             Block { ops: progress.ops, terminator: progress.terminator.unwrap_or(Terminator::Return) };
-        let asks = matches!(block.terminator, Terminator::Ask(..));
-        let standing = self.standing.get().filter(|_| asks);
+        let standing = match block.terminator {
+            Terminator::Ask(..) => self.standing.get(),
+            Terminator::Return | Terminator::Cut => StandingAtQuestion::Unknown,
+        };
         Ok(Evaluated { block, prefix: progress.prefix, hash, read_rank, standing })
     }
 }

@@ -297,6 +297,10 @@ pub(crate) fn comparison_calls(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] b: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
+        // Numbers are by far the most.
+        if let (Some(a), Some(b)) = (a.unpack_i32(), b.unpack_i32()) {
+            return Ok(eval.heap().alloc(i64::from(a) * i64::from(b)));
+        }
         bounded_product(a, b)?;
         a.mul(b, eval.heap())
     }

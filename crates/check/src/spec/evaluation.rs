@@ -14,7 +14,7 @@ use starlark::values::Value;
 
 use crate::spec::builder::{Builder, Stop};
 use crate::spec::error::{Texts, explain, loc_of, wrong};
-use crate::spec::standing::ProgramStanding;
+use crate::spec::standing::{ProgramStanding, StandingAtQuestion};
 
 /// File and position, and the position in the program's file where that is another.
 type CallSite = (CodeMapId, u32, Option<u32>);
@@ -27,7 +27,8 @@ pub(crate) struct Evaluation {
     locs: RefCell<FxHashMap<CallSite, LocId>>,
     /// The file of the program.
     file: Cell<Option<CodeMapId>>,
-    standing: RefCell<ProgramStanding>,
+    /// How the program stands, if somebody wants to know.
+    standing: Option<RefCell<ProgramStanding>>,
 }
 
 /// The error that carries a [`Stop`] through the interpreter. What it means stands in the builder.
@@ -42,8 +43,9 @@ impl From<Stop> for starlark::Error {
 }
 
 impl Evaluation {
-    pub(crate) fn new(builder: Builder, texts: Arc<Texts>) -> Self {
-        Self { builder, texts, locs: RefCell::default(), file: Cell::new(None), standing: RefCell::default() }
+    pub(crate) fn new(builder: Builder, texts: Arc<Texts>, follows_standing: bool) -> Self {
+        let standing = follows_standing.then(RefCell::default);
+        Self { builder, texts, locs: RefCell::default(), file: Cell::new(None), standing }
     }
 
     /// The evaluation behind an evaluator.
@@ -58,12 +60,17 @@ impl Evaluation {
 
     /// The interpreter comes to a statement.
     pub(crate) fn comes_to(&self, statement: FileSpanRef<'_>, eval: &Evaluator<'_, '_, '_>) {
-        self.standing.borrow_mut().comes_to(statement, eval, &self.builder, &self.texts);
+        if let Some(standing) = &self.standing {
+            standing.borrow_mut().comes_to(statement, eval, &self.builder, &self.texts);
+        }
     }
 
     /// The evaluation is over; the builder knows how it stood.
     pub(crate) fn into_builder(self) -> Builder {
-        self.builder.stands(self.standing.borrow().at_question(&self.builder));
+        if let Some(standing) = &self.standing {
+            let stands = standing.borrow().at_question(&self.builder);
+            self.builder.stands(stands.map_or(StandingAtQuestion::Unknown, StandingAtQuestion::Known));
+        }
         self.builder
     }
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rankcheck_model::{
     Answer, Block, EvaluatedProgram, Loc, LocId, Question, Rank, Source, SourceError, Symmetry, ThreadStart,
@@ -24,6 +25,7 @@ use crate::spec::load::limit;
 use crate::spec::noun::thread::{Body, Datum, Runs, Spawned};
 use crate::spec::rank::RankValue;
 use crate::spec::stack;
+use crate::spec::standing::StandingAtQuestion;
 use crate::spec::unbounded;
 use crate::spec::{Assumption, Param, SpecError};
 
@@ -66,6 +68,8 @@ pub struct SpecSource {
     program: ProgramBody,
     setting: Arc<Setting>,
     memo: Memo,
+    /// Whether somebody asked how the program stands where it asks: only searches that take histories for one do.
+    follows_standing: AtomicBool,
     texts: Arc<Texts>,
     /// Where the check stands: the location of errors that have none of their own.
     check: Loc,
@@ -120,7 +124,14 @@ impl SpecSource {
             declares_overlap,
         };
         let (program, setting) = (program.clone(), Arc::new(setting));
-        Self { program, setting, memo: Memo::default(), texts: Arc::clone(texts), check: check.clone() }
+        Self {
+            program,
+            setting,
+            memo: Memo::default(),
+            follows_standing: AtomicBool::new(false),
+            texts: Arc::clone(texts),
+            check: check.clone(),
+        }
     }
 
     /// The named assumptions that evaluations came by so far, with `r.may`.
@@ -204,10 +215,23 @@ impl SpecSource {
         }
     }
 
+    /// Evaluates a block and remembers it.
+    fn evaluated_block(
+        &self,
+        rank: Rank,
+        start: ThreadStart,
+        answers: &[Answer],
+    ) -> Result<Arc<Block>, SourceError> {
+        let builder = self.evaluate(Builder::new(self.setting.clone(), rank, start, answers));
+        self.memo.put(&self.setting.names, rank, start, answers, builder.finish()?)
+    }
+
     fn evaluate_rust(&self, builder: Builder, body: &Body) -> Builder {
         match catch_unwind(AssertUnwindSafe(|| body(&builder))) {
-            // A stop is known to the builder, too.
-            Ok(Ok(()) | Err(Stop::Asked | Stop::Raised | Stop::Wrong)) => {}
+            // A stop is known to the builder, too. What a closure holds cannot be looked at.
+            Ok(Ok(()) | Err(Stop::Asked | Stop::Raised | Stop::Wrong)) => {
+                builder.stands(StandingAtQuestion::Unknown);
+            }
             Err(payload) => {
                 let help =
                     "a closure says what a rank does, and may be called often; it must not fail itself";
@@ -228,7 +252,8 @@ impl SpecSource {
         program: &OwnedFrozenValue,
         thread: Option<(FrozenValue, &[Datum])>,
     ) -> Builder {
-        let evaluation = Evaluation::new(builder, self.texts.clone());
+        let follows = self.follows_standing.load(Ordering::Relaxed);
+        let evaluation = Evaluation::new(builder, self.texts.clone(), follows);
         take_tested();
         let interpret = || catch_unwind(AssertUnwindSafe(|| self.interpret(&evaluation, program, thread)));
         let result = unbounded::evaluate(&self.check, &self.texts, || stack::deep(interpret));
@@ -304,12 +329,20 @@ impl Source for SpecSource {
         if let Some(known) = self.memo.get(rank, start, answers) {
             return Ok(known);
         }
-        let builder = self.evaluate(Builder::new(self.setting.clone(), rank, start, answers));
-        self.memo.put(&self.setting.names, rank, start, answers, builder.finish()?)
+        self.evaluated_block(rank, start, answers)
     }
 
     fn standing(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Option<u128> {
-        self.memo.standing(rank, start, answers)
+        self.follows_standing.store(true, Ordering::Relaxed);
+        let mut known = self.memo.standing(rank, start, answers);
+        if known == StandingAtQuestion::NotFollowed {
+            self.evaluated_block(rank, start, answers).ok()?;
+            known = self.memo.standing(rank, start, answers);
+        }
+        match known {
+            StandingAtQuestion::Known(standing) => Some(standing),
+            StandingAtQuestion::Unknown | StandingAtQuestion::NotFollowed => None,
+        }
     }
 
     fn token(&self, token: Token) -> Arc<str> {

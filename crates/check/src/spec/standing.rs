@@ -35,6 +35,17 @@ const ASKED_IN_A_STATEMENT: usize = 16;
 /// Values of a variable are looked at up to so many.
 const VALUES_AT_MOST: usize = 1_000;
 
+/// How an evaluation stands where it ends with a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StandingAtQuestion {
+    /// Nobody wanted to know: to look at all variables before each statement takes as long as the statements do.
+    NotFollowed,
+    /// It cannot be digested.
+    Unknown,
+    /// A digest of all that the rest of the program depends on.
+    Known(u128),
+}
+
 /// What is followed of an evaluation.
 #[derive(Debug, Default)]
 pub(crate) struct ProgramStanding {

@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::spec::builder::Evaluated;
 use crate::spec::builder::names::{SourceNames, lock};
+use crate::spec::standing::StandingAtQuestion;
 
 pub(super) fn impure(loc: Option<Loc>) -> SourceError {
     SourceError {
@@ -39,7 +40,7 @@ type ByAnswers = FxHashMap<Box<[Answer]>, Remembered>;
 struct Remembered {
     block: Arc<Block>,
     hash: u64,
-    standing: Option<u128>,
+    standing: StandingAtQuestion,
 }
 
 impl Memo {
@@ -55,8 +56,8 @@ impl Memo {
     }
 
     /// How the program stands behind what was evaluated for these arguments.
-    pub fn standing(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Option<u128> {
-        self.known(rank, start, answers).and_then(|known| known.standing)
+    pub fn standing(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> StandingAtQuestion {
+        self.known(rank, start, answers).map_or(StandingAtQuestion::NotFollowed, |known| known.standing)
     }
 
     /// Remembers an evaluation.

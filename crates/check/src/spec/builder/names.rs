@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rankcheck_model::id::ContentIds;
-use rankcheck_model::{EvaluatedProgram, Loc, LocId, Symmetry, Token};
-use rustc_hash::FxHashMap;
+use rankcheck_model::{EvaluatedProgram, Loc, LocId, Rank, Symmetry, Token};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The strings, locations and flags of one source, shared by all its evaluations.
 #[derive(Debug, Default)]
@@ -20,11 +20,12 @@ pub struct SourceNames {
     mentioned: Mutex<BTreeSet<String>>,
 }
 
-/// The strings and locations of one program, shared by all its sources: what one of them named, the others know.
+/// The strings, locations and lists of members of one program, shared by all its sources: what one of them named, the others know.
 #[derive(Debug, Default)]
 pub struct Words {
     tokens: Mutex<ContentIds<Token, Arc<str>>>,
     locs: Mutex<Locs>,
+    member_lists: Mutex<FxHashSet<Arc<[Rank]>>>,
 }
 
 /// Locations are numbered in order of first use: what a state is does not depend on them.
@@ -77,6 +78,17 @@ impl SourceNames {
     /// The location of a number that [`SourceNames::loc_id`] gave out.
     pub fn loc(&self, id: LocId) -> Loc {
         lock(&self.words.locs).locs.get(id.at()).expect("places come from this program").clone()
+    }
+
+    /// The one list of these members that all ranks share, for a list of all ranks on each of many ranks would fill memory.
+    pub(crate) fn member_list(&self, members: &[Rank]) -> Arc<[Rank]> {
+        let mut lists = lock(&self.words.member_lists);
+        if let Some(known) = lists.get(members) {
+            return Arc::clone(known);
+        }
+        let list: Arc<[Rank]> = members.into();
+        lists.insert(Arc::clone(&list));
+        list
     }
 
     /// What evaluations have named and found so far.

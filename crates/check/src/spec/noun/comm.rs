@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use rankcheck_model::{CommOp, Op, Operand, Parting, Rank, Resources};
+use rustc_hash::FxHashSet;
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -59,24 +60,34 @@ impl Builder {
     #[track_caller]
     pub(crate) fn members(&self, ranks: Option<&[i64]>) -> Flow<Arc<[Rank]>> {
         let world = || (0..self.setting.ranks).map(Rank);
-        let Some(ranks) = ranks else { return Ok(world().collect()) };
-        let mut members = Vec::new();
+        let list = |members: &[Rank]| self.setting.names.member_list(members);
+        let Some(ranks) = ranks else { return Ok(list(&world().collect::<Vec<_>>())) };
+        let mut members = Vec::with_capacity(ranks.len());
         for number in ranks {
-            let rank = self.known_rank(*number)?;
-            if members.contains(&rank) {
-                return Err(self
-                    .wrong(Wrong::new(format!("rank {number} is listed twice"), "list every member once")));
-            }
-            members.push(rank);
+            members.push(self.known_rank(*number)?);
         }
         if members.is_empty() {
             return Err(self.wrong(Wrong::new("`ranks` is empty", "list at least one rank")));
         }
+        if let Some(twice) = twice_in(&members) {
+            let what = format!("rank {} is listed twice", twice.0);
+            return Err(self.wrong(Wrong::new(what, "list every member once")));
+        }
         if !members.iter().copied().eq(world()) {
             self.tell_ranks_apart();
         }
-        Ok(members.into())
+        Ok(list(&members))
     }
+}
+
+/// A rank that is listed more than once, if there is one.
+fn twice_in(members: &[Rank]) -> Option<Rank> {
+    // Nearly every list is in ascending order.
+    if members.is_sorted_by(|one, next| one < next) {
+        return None;
+    }
+    let mut met = FxHashSet::default();
+    members.iter().copied().find(|rank| !met.insert(*rank))
 }
 
 /// Numbers of ranks as Starlark has them, where they may be negative.
@@ -160,5 +171,20 @@ pub(crate) fn comm_methods(methods: &mut MethodsBuilder) {
     fn destroy<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
         argument::comm(this)?.destroy(builder(eval)?)?;
         Ok(NoneType)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_that_is_listed_twice_is_found_in_any_order() {
+        let twice =
+            |ranks: &[u32]| twice_in(&ranks.iter().copied().map(Rank).collect::<Vec<_>>()).map(|rank| rank.0);
+        assert_eq!(twice(&[0, 1, 5, 9]), None);
+        assert_eq!(twice(&[9, 0, 5, 1]), None);
+        assert_eq!(twice(&[0, 1, 1, 9]), Some(1));
+        assert_eq!(twice(&[4, 0, 1, 4]), Some(4));
     }
 }
