@@ -5,7 +5,7 @@
 //! Not here: when ranks are interchangeable ([`crate::order::symmetry`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::hash::Hasher;
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustc_hash::FxHashMap;
@@ -381,60 +381,82 @@ pub(crate) trait LocalHash {
     fn local_hash<H: Hasher>(&self, state: &mut H);
 }
 
-/// The rows of a small table, by key; rows are few, so a scan beats a tree.
-#[derive(Debug, Clone, Hash)]
-pub(crate) struct Rows<K, V>(Vec<(K, V)>);
+/// From so many rows on a table has an index.
+const INDEXED_FROM: usize = 32;
+
+/// The rows of a table, by key, in the order in which they came. Of a program's own tables rows are few, so a scan beats a
+/// tree; but recorded processes have thousands of events.
+#[derive(Debug, Clone)]
+pub(crate) struct Rows<K, V> {
+    rows: Vec<(K, V)>,
+    /// Where the row of each key is, once they are many.
+    index: Option<Box<FxHashMap<K, usize>>>,
+}
 
 impl<K, V> Default for Rows<K, V> {
     fn default() -> Self {
-        Self(Vec::new())
+        Self { rows: Vec::new(), index: None }
     }
 }
 
-impl<K: PartialEq, V> Rows<K, V> {
+impl<K: Hash, V: Hash> Hash for Rows<K, V> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.rows.hash(state);
+    }
+}
+
+impl<K: Eq + Hash + Clone, V> Rows<K, V> {
     pub(crate) fn position(&self, key: &K) -> Option<usize> {
-        self.0.iter().position(|(known, _)| known == key)
+        match &self.index {
+            Some(index) => index.get(key).copied(),
+            None => self.rows.iter().position(|(known, _)| known == key),
+        }
     }
 
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
-        self.0.iter().find(|(known, _)| known == key).map(|(_, row)| row)
+        self.position(key).map(|at| &self.rows[at].1)
     }
 
     pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        self.0.iter_mut().find(|(known, _)| known == key).map(|(_, row)| row)
+        self.position(key).map(|at| &mut self.rows[at].1)
     }
 
     /// The row of a key, which is made if there is none.
-    pub(crate) fn get_or_insert_with(&mut self, key: &K, fresh: impl FnOnce() -> V) -> &mut V
-    where
-        K: Clone,
-    {
+    pub(crate) fn get_or_insert_with(&mut self, key: &K, fresh: impl FnOnce() -> V) -> &mut V {
         let at = self.position(key).unwrap_or_else(|| {
-            self.0.push((key.clone(), fresh()));
-            self.0.len() - 1
+            self.push(key.clone(), fresh());
+            self.rows.len() - 1
         });
-        &mut self.0[at].1
+        &mut self.rows[at].1
     }
 
     /// A row whose key is new.
     pub(crate) fn push(&mut self, key: K, row: V) {
-        self.0.push((key, row));
+        let at = self.rows.len();
+        if let Some(index) = &mut self.index {
+            index.insert(key.clone(), at);
+        }
+        self.rows.push((key, row));
+        if self.index.is_none() && self.rows.len() == INDEXED_FROM {
+            let keys = self.rows.iter().map(|(key, _)| key.clone());
+            self.index = Some(Box::new(keys.zip(0..).collect()));
+        }
     }
 }
 
 impl<K, V> Rows<K, V> {
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, (K, V)> {
-        self.0.iter()
+        self.rows.iter()
     }
 }
 
 impl<K, V: Renumber> Renumber for Rows<K, V> {
     fn renumber(&mut self, by: &mut Renumbering<'_>) {
-        self.0.renumber(by);
+        self.rows.renumber(by);
     }
 
     fn stays(&self, by: &mut Renumbering<'_>) -> bool {
-        self.0.stays(by)
+        self.rows.stays(by)
     }
 }
 
