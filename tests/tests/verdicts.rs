@@ -1,13 +1,30 @@
 //! Recordings that a test wrote, with the verdict that they have.
 
-use rankcheck::runs::judge::{Judged, RunVerdict, judge, read};
+use std::collections::BTreeSet;
+
+use rankcheck::runs::judge::{Judged, RunVerdict, judge, read, replayed};
 use rankcheck::runs::report::text;
+use rankcheck_model::{Class, Rule};
 use rankcheck_tests::recording::Run;
 
 /// Saves a run under a name that no other test uses, and judges it.
 pub(crate) fn judged(run: Run, name: &str) -> Judged {
     let saved = run.save(name);
-    judge(read(&saved.folder).expect("a recording"), None).expect("it can be judged")
+    let judged = judge(read(&saved.folder).expect("a recording"), None).expect("it can be judged");
+    contents_decide_nothing(&judged);
+    judged
+}
+
+/// Where a run is judged, what memory holds is followed only if it decides something; where it is shown, always. The same is found.
+fn contents_decide_nothing(judged: &Judged) {
+    let followed = replayed(judged).expect("it was judged");
+    let findings = judged.findings.iter().chain(judged.doubted.iter().map(|(finding, _)| finding));
+    let found: BTreeSet<Rule> = findings.map(|finding| finding.rule).collect();
+    let broken: BTreeSet<Rule> = followed.broken.iter().map(|broken| broken.rule).collect();
+    assert_eq!(found, broken, "{}", text(judged));
+    if followed.outcome.class == Class::Undefined && !judged.findings.is_empty() {
+        assert!(judged.undefined, "{}", text(judged));
+    }
 }
 
 /// A run in which nothing is wrong.

@@ -151,6 +151,9 @@ pub struct Config {
     pub planned_together: Option<u32>,
     /// Launches on record before those are looked for that nothing can clash with any more: few only for testing.
     pub launches_kept: usize,
+    /// Whether it is followed what memory holds. Where it is not, nobody may ask for outcomes, and a run in which contents
+    /// decide what is found is interrupted.
+    pub follows_contents: bool,
     /// What is changed of the program, in runs that are tried.
     pub edits: Edits,
     /// Host threads and streams that a rank may have: a number that [`actors_per_rank`] gives.
@@ -186,6 +189,7 @@ impl Config {
             declared_needless: BTreeSet::new(),
             planned_together: None,
             launches_kept: 64,
+            follows_contents: true,
             edits: Edits::default(),
             actors_per_rank: 2,
             steps_at_most: 1_000_000_000,
@@ -231,6 +235,8 @@ pub enum Interruption {
     Remember(RememberedPast),
     /// A rank has more threads and streams than clocks have room for: start again with this many.
     Actors(u32),
+    /// What memory holds decides what is found: start again and follow it.
+    Contents,
     /// The program cannot be evaluated.
     Source(SourceError),
     /// One run without choices did not end within the bound on steps.
@@ -242,6 +248,7 @@ pub(crate) struct Pending {
     pub(crate) contended: BTreeSet<Object>,
     pub(crate) remembered: Option<RememberedPast>,
     pub(crate) actors: Option<u32>,
+    pub(crate) contents: bool,
     pub(crate) source: Option<SourceError>,
     pub(crate) steps: Option<u64>,
 }
@@ -380,6 +387,9 @@ impl Machine {
         }
         if let Some(actors) = pending.actors {
             return Some(Interruption::Actors(actors));
+        }
+        if pending.contents {
+            return Some(Interruption::Contents);
         }
         if let Some(remembered) = &pending.remembered {
             return Some(Interruption::Remember(remembered.clone()));

@@ -509,6 +509,8 @@ fn run(recording: &Recording, platform: Platform, explain: Explain) -> Result<(M
     let mut config = Config {
         platform,
         explain,
+        // No rule is about what memory holds, and real programs cut it into thousands of pieces.
+        follows_contents: explain == Explain::Memory,
         // The order of threads is the recorded one, so it is no choice.
         declared_commuting: ObjectKind::ALL.into(),
         // A communicator that existed before the recording began was used.
@@ -531,6 +533,7 @@ fn run(recording: &Recording, platform: Platform, explain: Explain) -> Result<(M
         match machine.interruption() {
             None => return Ok((machine, state)),
             Some(Interruption::Actors(actors)) => config.actors_per_rank = actors,
+            Some(Interruption::Contents) => config.follows_contents = true,
             Some(Interruption::Steps(_)) => return Err(RunError::TooMany),
             Some(Interruption::Contended(_) | Interruption::Remember(_) | Interruption::Source(_)) => {
                 unreachable!("everything is declared to commute, and every operation is there")

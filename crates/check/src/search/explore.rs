@@ -687,6 +687,7 @@ impl RepeatedWalk {
                 return Ok(true);
             }
             Some(Interruption::Actors(actors)) => self.config.actors_per_rank = actors,
+            Some(Interruption::Contents) => self.config.follows_contents = true,
             Some(Interruption::Contended(objects)) => self.config.contended.extend(objects),
             Some(Interruption::Remember(more)) => {
                 let mut remembered = self.config.remembered.as_deref().cloned().unwrap_or_default();

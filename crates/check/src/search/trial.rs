@@ -186,6 +186,9 @@ impl KnownRun {
             Some(Interruption::Actors(actors)) => {
                 Err(Again::With(Box::new(Config { actors_per_rank: actors, ..config() })))
             }
+            Some(Interruption::Contents) => {
+                Err(Again::With(Box::new(Config { follows_contents: true, ..config() })))
+            }
             Some(Interruption::Remember(_)) => unreachable!("runs that are tried tell histories apart"),
             Some(Interruption::Contended(objects)) => {
                 let mut wider = config();

@@ -343,6 +343,7 @@ impl Machine {
     }
 
     fn data(&self, state: &State) -> Data {
+        debug_assert!(self.config.follows_contents, "outcomes tell what memory holds");
         let mut known: Vec<(Rank, Arc<str>, HeldContent)> = Vec::new();
         // After a right collective every rank holds the same term, and so do most runs: one text for all.
         let mut told = locked(&self.told_contents);

@@ -451,6 +451,9 @@ impl Machine {
 
     /// A buffer was just handed out: what it holds is its own initial term.
     pub(crate) fn fresh_contents(&self, state: &mut State, rank: Rank, buffer: &Buffer) {
+        if !self.config.follows_contents {
+            return;
+        }
         let term = self.initial(rank, buffer);
         self.write(state, rank, &ByteRange::of(buffer), Content::Whole(term));
     }
@@ -506,10 +509,19 @@ impl Machine {
         self.fresh_contents(state, rank, buffer);
     }
 
-    /// What a range holds.
+    /// What memory holds decides what is found. Says whether it is followed; where it is not, the run is interrupted.
+    pub(crate) fn needs_contents(&self) -> bool {
+        if !self.config.follows_contents {
+            self.interrupt(|pending| pending.contents = true);
+        }
+        self.config.follows_contents
+    }
+
+    /// What a range holds; nothing where that is not followed.
     pub(crate) fn read(&self, state: &State, rank: Rank, range: &ByteRange) -> Content {
         let nothing = || TermNode::Row(Vec::new());
-        let Some(memory) = state.rank(rank).memory(range.memory) else {
+        let memory = state.rank(rank).memory(range.memory);
+        let Some(memory) = memory.filter(|_| self.config.follows_contents) else {
             return Content::Whole(locked(&self.terms).intern(nothing()));
         };
         let (start, len) = (range.offset_bytes, range.len_bytes);
@@ -548,6 +560,9 @@ impl Machine {
 
     /// Replaces what a range holds.
     pub(crate) fn write(&self, state: &mut State, rank: Rank, range: &ByteRange, content: Content) {
+        if !self.config.follows_contents {
+            return;
+        }
         let Some(memory) = state.rank_mut(rank).memory_mut(range.memory) else { return };
         let (start, len) = (range.offset_bytes, range.len_bytes);
         if let Ok(at) = memory.pieces.binary_search_by_key(&start, |piece| piece.0)
@@ -725,15 +740,16 @@ impl Machine {
             Self::undefine(state, op);
         }
         if let Some(other) = race {
-            let held = match self.config.explain {
-                Explain::Sentences | Explain::Yes | Explain::Memory => {
-                    self.show(&self.held_in(state, rank, buffer))
-                }
-                Explain::No => String::new(),
+            let at_home = (op.rank, other.rank) == (home, home);
+            let told = self.config.explain != Explain::No && !at_home;
+            let held = if told && self.needs_contents() {
+                self.show(&self.held_in(state, rank, buffer))
+            } else {
+                String::new()
             };
             self.find(state, Rule::Mem2, about, &[op, other], clock.past(), || {
                 let (name, first, second) = (self.buffer_name(buffer), self.at(&other), self.at(&op));
-                if (op.rank, other.rank) == (home, home) {
+                if at_home {
                     return format!(
                         "on rank {} nothing orders the accesses to {name} at {first} and at {second}",
                         rank.0

@@ -17,13 +17,16 @@ use crate::term::{Content, Term, TermNode};
 impl Machine {
     /// What every member's buffers hold afterwards.
     pub(super) fn move_data(&self, state: &mut State, members: &[Member], inputs: &[Content]) {
-        let intended = self.intended(state, members, inputs);
         let through = match members[0].launch.path {
             KernelPath::Ordinary => false,
             // Small kernels copy through NCCL's own slots, but find their own buffer through the window.
             KernelPath::SymmetricLl => members.iter().any(|m| self.stale(state, m)),
             KernelPath::SymmetricLsa => !self.aligned(state, members),
         };
+        if through && !self.needs_contents() || !self.config.follows_contents {
+            return;
+        }
+        let intended = self.intended(state, members, inputs);
         if !through {
             for (range, content, rank) in intended {
                 self.write(state, rank, &range, content);

@@ -121,6 +121,9 @@ impl Machine {
                 continue;
             }
             self.run_member(state, member, &order);
+            if !self.config.follows_contents {
+                continue;
+            }
             let send = &member.launch.send;
             inputs.push(self.read(state, send.home(member.rank), &ByteRange::of(send).sub(0, part)));
         }

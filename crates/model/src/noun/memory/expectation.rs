@@ -138,6 +138,9 @@ impl Machine {
         (op, issue): (OpRef, &Clock),
     ) {
         let Expectation { buffer, from, over } = expected;
+        if !self.needs_contents() {
+            return;
+        }
         let content = self.held_in(state, rank, buffer);
         self.look_at(&content);
         let members = |comm: &Option<CommId>| comm.map_or_else(|| Arc::from([]), |comm| self.members(comm));
