@@ -182,7 +182,8 @@ fn references(relations: &Relations, matters: impl Fn(u32) -> bool) -> Vec<Optio
     for call in &relations.events {
         met[call.does.record() as usize] |= match call.does {
             EventUse::Records(_) => false,
-            EventUse::Meets(_) => !call.polls || matters(call.at),
+            EventUse::Meets(_) => true,
+            EventUse::Polls(_) => matters(call.at),
         };
     }
     let mut nth = vec![0_u32; records.len()];
@@ -197,7 +198,9 @@ fn references(relations: &Relations, matters: impl Fn(u32) -> bool) -> Vec<Optio
                 *made.on(stream) += 1;
             }
             EventUse::Records(_) => {}
-            EventUse::Meets(_) => furthest[record] = furthest[record].max(*made.on(stream) - nth[record]),
+            EventUse::Meets(_) | EventUse::Polls(_) => {
+                furthest[record] = furthest[record].max(*made.on(stream) - nth[record]);
+            }
         }
     }
     let mut made = MadeOn::default();
@@ -212,7 +215,7 @@ fn references(relations: &Relations, matters: impl Fn(u32) -> bool) -> Vec<Optio
             *made.on(stream) += 1;
             return Some(Reference::Made);
         }
-        if call.polls && !matters(call.at) {
+        if matches!(call.does, EventUse::Polls(_)) && !matters(call.at) {
             return None;
         }
         let back = Reference::Back { stream, records: *made.on(stream) - nth[at] };
@@ -286,7 +289,7 @@ impl CallNames {
         for (call, reference) in relations.events.iter().zip(references(&relations, matters)) {
             let at = call.at as usize;
             let record = relations.record(call);
-            if let EventUse::Meets(_) = call.does
+            if let EventUse::Meets(_) | EventUse::Polls(_) = call.does
                 && (record.kept || reference.is_some())
             {
                 link(record.at, call.at);
@@ -304,7 +307,8 @@ impl CallNames {
             of[at] = match classes[symbols[at].0 as usize] {
                 SymbolClass::Touches => NOTHING,
                 SymbolClass::Nothing | SymbolClass::Polls | SymbolClass::Other => {
-                    let how = Reference::Bytes { in_place: touch.in_place };
+                    let in_place = relations.in_place[symbols[at].0 as usize];
+                    let how = Reference::Bytes { in_place };
                     named(stripped.of(symbols[at]), symbols[at], Some(how))
                 }
             };

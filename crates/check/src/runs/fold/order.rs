@@ -28,26 +28,26 @@ const EXTERNAL: u64 = 1;
 pub(super) enum EventUse {
     /// It records one: which record of the process it is.
     Records(u32),
-    /// It waits for one, or found it done: the record that it meets.
+    /// It waits for one: the record that it meets.
     Meets(u32),
+    /// It asks for one without waiting, and found it done: the record that it meets.
+    Polls(u32),
 }
 
 impl EventUse {
     /// The record that it makes or meets.
     pub(super) fn record(self) -> u32 {
-        let (Self::Records(record) | Self::Meets(record)) = self;
+        let (Self::Records(record) | Self::Meets(record) | Self::Polls(record)) = self;
         record
     }
 }
 
-/// A call that has to do with an event.
+/// A call that has to do with an event. Half of the calls of real training are such.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EventCall {
     /// Its position in the sequence.
     pub(super) at: u32,
     pub(super) does: EventUse,
-    /// Whether it asks without waiting.
-    pub(super) polls: bool,
     /// Which event of the process it names, from 1 in the order in which they were used first.
     pub(super) event: u32,
 }
@@ -70,8 +70,6 @@ pub(super) struct Touch {
     pub(super) at: u32,
     /// Whether every access is ordered behind those before it.
     pub(super) ordered: bool,
-    /// How far what it writes lies behind what it reads, if that is the same memory.
-    pub(super) in_place: Option<u64>,
 }
 
 /// What the calls of a process have to do with one another.
@@ -84,6 +82,8 @@ pub(super) struct Relations {
     pub(super) named_events: u32,
     /// Calls that touch memory.
     pub(super) touches: Vec<Touch>,
+    /// By symbol: how far what it writes lies behind what it reads, if that is the same memory.
+    pub(super) in_place: Vec<Option<u64>>,
     /// Accesses that nothing orders: the earlier and the later call.
     pub(super) unordered: Vec<(u32, u32)>,
     /// Calls that returned behind others of other threads: the position that was reached by then.
@@ -145,6 +145,9 @@ impl Past {
 /// Where nothing orders one access behind more than so many others, its process is not followed any further.
 const COVERED_AT_MOST: usize = 4096;
 
+/// Accesses of which others took the place, before those are let go that the host knows to be over.
+const COVERED_FROM: usize = 1 << 14;
+
 #[derive(Debug, Default)]
 struct Allocation {
     end: u64,
@@ -192,6 +195,19 @@ enum OrderEffect {
     Lends(u64),
     /// What is done to memory is not followed from here on.
     Unfollowed,
+}
+
+impl OrderEffect {
+    /// How far what it writes lies behind what it reads, if that is the same memory.
+    fn in_place(&self) -> Option<u64> {
+        let Self::Touches(touches) = self else { return None };
+        match touches.ranges[..] {
+            [(read, to, false), (written, end, true)] if read < end && written < to => {
+                Some(written.wrapping_sub(read))
+            }
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -346,15 +362,11 @@ struct OpenGroups {
 #[derive(Debug)]
 struct OrderWalk {
     relations: Relations,
-    /// By handle: the record that the event stands for.
-    event: FxHashMap<u64, u32>,
-    /// What had happened by each record.
-    by_record: Vec<Arc<[u32]>>,
+    /// By handle: the record that the event stands for, and what had happened by it.
+    event: FxHashMap<u64, (u32, Arc<[u32]>)>,
     means_more: FxHashSet<u64>,
     /// By handle: which event of the process it names.
     named: FxHashMap<u64, u32>,
-    /// The handle of each record.
-    handles: Vec<u64>,
     stream_of: FxHashMap<(u64, u32), usize>,
     streams: Vec<StreamState>,
     host: StreamClock,
@@ -365,10 +377,10 @@ struct OrderWalk {
     unseen: Vec<Past>,
     /// Accesses of which a later one took the place, each with the one before that it took the place of; numbered from 1.
     covered: Vec<(Past, u32)>,
+    /// With so many of them, those are let go that the host knows to be over.
+    covered_at_most: usize,
     /// Bytes that are judged in full, whenever they are touched.
     full: Vec<(u64, u64)>,
-    /// All ranges of each touch, to find those in `full`.
-    ranges: Vec<Vec<(u64, u64)>>,
     captures: u32,
     /// By thread: its open groups.
     groups: FxHashMap<u32, OpenGroups>,
@@ -380,12 +392,14 @@ pub(super) fn relations(world: &World, member: &RankProcess, sequence: &Sequence
     let of_symbol: Vec<OrderEffect> =
         sequence.dictionary().iter().map(|&symbol| effect(world, member, sequence, symbol)).collect();
     let mut order = OrderWalk {
-        relations: Relations { late: sequence.late().to_vec(), ..Relations::default() },
+        relations: Relations {
+            late: sequence.late().to_vec(),
+            in_place: of_symbol.iter().map(OrderEffect::in_place).collect(),
+            ..Relations::default()
+        },
         event: FxHashMap::default(),
-        by_record: Vec::new(),
         means_more: FxHashSet::default(),
         named: FxHashMap::default(),
-        handles: Vec::new(),
         stream_of: FxHashMap::default(),
         streams: Vec::new(),
         host: StreamClock::new(),
@@ -393,8 +407,8 @@ pub(super) fn relations(world: &World, member: &RankProcess, sequence: &Sequence
         allocations: BTreeMap::new(),
         unseen: Vec::new(),
         covered: Vec::new(),
+        covered_at_most: COVERED_FROM,
         full: Vec::new(),
-        ranges: Vec::new(),
         captures: 0,
         groups: FxHashMap::default(),
         followed: true,
@@ -426,7 +440,7 @@ pub(super) fn relations(world: &World, member: &RankProcess, sequence: &Sequence
     for (_, entered) in waiting {
         step(&mut order, entered, sequence.symbols[entered as usize]);
     }
-    order.done()
+    order.done(sequence, &of_symbol)
 }
 
 impl OrderWalk {
@@ -444,26 +458,19 @@ impl OrderWalk {
                 self.relations.records.push(KnownRecord { at, stream: on, kept });
                 // What a capture orders happens once its graph is launched.
                 let clock = if kept { &[][..] } else { self.streams[stream].clock.as_slice() };
-                self.by_record.push(clock.into());
-                self.handles.push(event);
-                self.event.insert(event, nth);
+                self.event.insert(event, (nth, clock.into()));
                 let event = self.named(event);
-                self.relations.events.push(EventCall {
-                    at,
-                    does: EventUse::Records(nth),
-                    polls: false,
-                    event,
-                });
+                self.relations.events.push(EventCall { at, does: EventUse::Records(nth), event });
             }
             OrderEffect::StreamWaits { event, stream } => {
                 let stream = self.launches(stream, thread);
-                if let Some(record) = self.meets(at, event, false).filter(|_| self.captures == 0) {
-                    join(&mut self.streams[stream].clock, &self.by_record[record as usize]);
+                if let Some(clock) = self.meets(at, event, false).filter(|_| self.captures == 0) {
+                    join(&mut self.streams[stream].clock, &clock);
                 }
             }
             OrderEffect::HostWaitsEvent { event, polls } => {
-                if let Some(record) = self.meets(at, event, polls) {
-                    join(&mut self.host, &self.by_record[record as usize]);
+                if let Some(clock) = self.meets(at, event, polls) {
+                    join(&mut self.host, &clock);
                     self.host_state += 1;
                 }
             }
@@ -559,12 +566,15 @@ impl OrderWalk {
         })
     }
 
-    fn meets(&mut self, at: u32, event: u64, polls: bool) -> Option<u32> {
+    /// A call meets the record that an event stands for. Gives what had happened by it.
+    fn meets(&mut self, at: u32, event: u64, polls: bool) -> Option<Arc<[u32]>> {
         let named = self.named(event);
-        let record = *self.event.get(&event)?;
-        self.relations.events.push(EventCall { at, does: EventUse::Meets(record), polls, event: named });
+        let (record, clock) = self.event.get(&event)?;
+        let (record, clock) = (*record, Arc::clone(clock));
+        let does = if polls { EventUse::Polls(record) } else { EventUse::Meets(record) };
+        self.relations.events.push(EventCall { at, does, event: named });
         self.relations.records[record as usize].kept |= self.captures > 0;
-        Some(record)
+        Some(clock)
     }
 
     /// Calls that are launched at once touch memory.
@@ -585,8 +595,7 @@ impl OrderWalk {
             let nth = u32::try_from(self.relations.touches.len()).expect("fewer than 2^32 touches");
             if self.captures > 0 {
                 self.full.extend(touches.ranges.iter().map(|&(start, end, _)| (start, end)));
-                self.relations.touches.push(Touch { at: *at, ordered: false, in_place: None });
-                self.ranges.push(Vec::new());
+                self.relations.touches.push(Touch { at: *at, ordered: false });
                 continue;
             }
             let mut ordered = apart && !touches.full;
@@ -597,7 +606,6 @@ impl OrderWalk {
             clock[stream] += 1;
             let epoch = clock[stream];
             let clock = &self.streams[stream].clock;
-            let mut ranges = Vec::with_capacity(touches.ranges.len());
             for &(start, end, writes) in &touches.ranges {
                 if start >= end {
                     continue;
@@ -612,7 +620,6 @@ impl OrderWalk {
                     None if touches.device_only => continue,
                     None => &mut self.unseen,
                 };
-                ranges.push((start, end));
                 let mut new = Past { start, end, stream, epoch, writes, touch: nth, covered: 0 };
                 let mut unordered: Vec<Past> = Vec::new();
                 accesses.retain(|old| {
@@ -625,7 +632,8 @@ impl OrderWalk {
                     }
                     let covers = new.start <= old.start && old.end <= new.end;
                     let goes = after && covers && (writes || !old.writes);
-                    if goes {
+                    // What the host knows is before whatever is launched from here on.
+                    if goes && !old.is_before(&self.host) {
                         self.covered.push((*old, new.covered));
                         new.covered = u32::try_from(self.covered.len()).expect("fewer than 2^32 accesses");
                     }
@@ -655,33 +663,63 @@ impl OrderWalk {
                 }
                 accesses.push(new);
             }
-            let in_place = match touches.ranges[..] {
-                [(read, to, false), (written, end, true)] if read < end && written < to => {
-                    Some(written.wrapping_sub(read))
-                }
-                _ => None,
-            };
-            self.relations.touches.push(Touch { at: *at, ordered, in_place });
-            self.ranges.push(ranges);
+            self.relations.touches.push(Touch { at: *at, ordered });
             if touches.waits {
                 let clock = self.streams[stream].clock.clone();
                 join(&mut self.host, &clock);
                 self.host_state += 1;
             }
         }
+        if self.covered.len() > self.covered_at_most {
+            self.let_go_of_covered();
+            self.covered_at_most = COVERED_FROM.max(2 * self.covered.len());
+        }
     }
 
-    fn done(mut self) -> Relations {
-        for (record, handle) in self.relations.records.iter_mut().zip(&self.handles) {
-            record.kept |= self.means_more.contains(handle);
+    /// Lets go of accesses that the host knows to be over: nothing that is still to be launched is unordered with them.
+    fn let_go_of_covered(&mut self) {
+        // By number: the one that is left in its place, which is the nearest before it.
+        let mut left: Vec<u32> = Vec::with_capacity(self.covered.len() + 1);
+        left.push(0);
+        let mut kept: Vec<(Past, u32)> = Vec::new();
+        for (past, before) in &self.covered {
+            let before = left[*before as usize];
+            if past.is_before(&self.host) {
+                left.push(before);
+                continue;
+            }
+            kept.push((Past { covered: left[past.covered as usize], ..*past }, before));
+            left.push(u32::try_from(kept.len()).expect("fewer than 2^32 accesses"));
+        }
+        self.covered = kept;
+        let allocations = self.allocations.values_mut().map(|allocation| &mut allocation.accesses);
+        for access in allocations.chain([&mut self.unseen]).flatten() {
+            access.covered = left[access.covered as usize];
+        }
+    }
+
+    fn done(mut self, sequence: &Sequence, of_symbol: &[OrderEffect]) -> Relations {
+        let does = |at: u32| &of_symbol[sequence.symbols[at as usize].0 as usize];
+        if !self.means_more.is_empty() {
+            for record in &mut self.relations.records {
+                let OrderEffect::Records { event, .. } = does(record.at) else { continue };
+                record.kept |= self.means_more.contains(event);
+            }
         }
         if self.followed && self.full.is_empty() {
             return self.relations;
         }
-        for (touch, ranges) in self.relations.touches.iter_mut().zip(&self.ranges) {
-            let full =
-                |(start, end): &(u64, u64)| self.full.iter().any(|(from, to)| start < to && from < end);
-            touch.ordered &= self.followed && !ranges.iter().any(full);
+        let full = |symbol: &OrderEffect| {
+            let OrderEffect::Touches(touches) = symbol else { return false };
+            let meets = |(start, end, _): &(u64, u64, bool)| {
+                start < end && self.full.iter().any(|(from, to)| start < to && from < end)
+            };
+            touches.ranges.iter().any(meets)
+        };
+        let full: Vec<bool> = of_symbol.iter().map(full).collect();
+        for touch in &mut self.relations.touches {
+            let symbol = sequence.symbols[touch.at as usize];
+            touch.ordered &= self.followed && !full[symbol.0 as usize];
         }
         self.relations
     }
