@@ -324,7 +324,9 @@ fn rules_are_explained_by_their_id() {
 
 fn recorded(folder: &Path, spec: &str) -> String {
     write(folder, "leaves.star", spec);
-    wants(&run(folder, &["check", "leaves.star", "--trace-out", "traces"]), 0, &["FAILS HOST-1"]);
+    let told =
+        "wrote traces/leaves.a-rank-leaves-early.trace; to run it again: rankcheck replay traces/leaves";
+    wants(&run(folder, &["check", "leaves.star", "--trace-out", "traces"]), 0, &["FAILS HOST-1", told]);
     let entries = fs::read_dir(folder.join("traces")).expect("the folder was made");
     let files: Vec<String> = entries
         .map(|entry| entry.expect("entries can be listed").file_name().into_string().expect("an ASCII name"))
@@ -634,6 +636,22 @@ fn a_waiver_of_what_no_recorded_run_breaks_is_not_as_expected() {
     let other = saved.folder.to_str().expect("UTF-8");
     let ran = run(&right.folder, &[&["check", ".", other][..], &waivers].concat());
     wants(&ran, 0, &["2 passed"]);
+}
+
+#[test]
+fn a_replay_tells_what_was_chosen() {
+    let folder = folder("chosen");
+    let spec = "def program(r):\n    if r.choose(\"hit\", [True, False]):\n        r.barrier()\n\n\
+                check(\"hit\", program, ranks = 2, expect = fails(\"HOST-1\"))\n";
+    write(&folder, "hit.star", spec);
+    wants(&run(&folder, &["check", "hit.star", "--trace-out", "traces"]), 0, &["FAILS HOST-1"]);
+    let told = ["hit = True ", "hit = False ", "again breaks HOST-1"];
+    wants(&run(&folder, &["replay", "traces/hit.hit.trace"]), 0, &told);
+    wants(
+        &run(&folder, &["check", "hit.star", "--only", "nothing", "--trace-out", "traces"]),
+        2,
+        &["no check"],
+    );
 }
 
 #[test]

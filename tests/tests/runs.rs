@@ -782,6 +782,8 @@ fn a_recorded_run_is_followed_through_a_spec() {
         let saved = run.save(name);
         let spec = saved.folder.join("steps.star");
         std::fs::write(&spec, SPEC).expect("the directory was made");
+        let none = conform(&spec, &saved.folder, Some("stops")).err().expect("no check has that name");
+        assert!(none.ends_with("; known: \"steps\""), "{none}");
         let all = conform(&spec, &saved.folder, None).expect("both can be read");
         all.iter().map(Conformance::text).collect::<Vec<_>>().join("\n")
     };

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use miette::Diagnostic;
@@ -202,6 +202,17 @@ pub enum TraceError {
         /// The schema version that the file has.
         found: u32,
     },
+    /// The spec that the trace is of is not where the trace says.
+    #[error("cannot read {path}, the spec of this trace: {cause}")]
+    #[diagnostic(help(
+        "a trace names its spec as the check was given it; run this in the folder in which the check ran"
+    ))]
+    NoSpec {
+        /// The path of the spec.
+        path: String,
+        /// Why it could not be read.
+        cause: io::Error,
+    },
     /// The spec is bad.
     #[error(transparent)]
     #[diagnostic(transparent)]
@@ -213,14 +224,14 @@ pub enum TraceError {
 }
 
 impl Trace {
-    /// Writes a trace file, named after the check, whole or not at all.
+    /// Writes a trace file, named after the check, whole or not at all. Returns its path.
     ///
     /// # Errors
     /// If the folder cannot be written to.
     ///
     /// # Panics
     /// Never: a trace is strings and numbers.
-    pub fn write(&self, folder: &Path) -> Result<(), TraceError> {
+    pub fn write(&self, folder: &Path) -> Result<PathBuf, TraceError> {
         let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
         let slug: String = self.check.chars().map(letter).collect();
         let stem = Path::new(&self.file).file_stem().map_or_else(String::new, |s| s.to_string_lossy().into());
@@ -228,7 +239,8 @@ impl Trace {
         let text = serde_json::to_string_pretty(self).expect("a trace is strings and numbers");
         std::fs::create_dir_all(folder)
             .and_then(|()| whole_file::write(&path, &(text + "\n")))
-            .map_err(|cause| TraceError::Write { path: path.display().to_string(), cause })
+            .map_err(|cause| TraceError::Write { path: path.display().to_string(), cause })?;
+        Ok(path)
     }
 
     /// Makes the folder into which traces are to be written, and tries whether they can be.
@@ -276,7 +288,11 @@ impl Loaded {
     /// If the file is no trace, the spec is bad, or has no such check any more.
     pub fn load(path: &Path) -> Result<Self, TraceError> {
         let trace = Trace::read(path)?;
-        let spec = spec::load(Path::new(&trace.file))?;
+        let file = Path::new(&trace.file);
+        if let Err(cause) = std::fs::metadata(file) {
+            return Err(TraceError::NoSpec { path: trace.file, cause });
+        }
+        let spec = spec::load(file)?;
         let misfit = TraceError::Misfit;
         let named = spec.checks.iter().find(|check| check.name == trace.check);
         let check = named.ok_or_else(|| misfit(format!("{} has no check \"{}\"", spec.path, trace.check)))?;

@@ -2,7 +2,7 @@
 //!
 //! Not here: the search ([`crate::search`]), and what reports look like ([`crate::report`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -440,14 +440,33 @@ impl CheckArguments {
     fn write_traces<'a, 'b: 'a>(&self, results: impl Iterator<Item = &'a CaseResults<'b>>) -> usize {
         let Some(folder) = &self.trace_out else { return 0 };
         let mut lost = 0;
+        let mut written = BTreeSet::new();
         for reported in results.flat_map(|case| &case.reported) {
-            if let Reported::Check(explained, _) = reported
-                && let Some(trace) = Trace::of(explained)
-                && let Err(error) = trace.write(folder)
-            {
-                output::usage(error);
-                lost += 1;
+            let Reported::Check(explained, _) = reported else { continue };
+            match Trace::of(explained).map(|trace| trace.write(folder)) {
+                Some(Ok(file)) => _ = written.insert(file),
+                Some(Err(error)) => {
+                    output::usage(error);
+                    lost += 1;
+                }
+                None => {}
             }
+        }
+        match written.first() {
+            Some(file) if written.len() == 1 => {
+                let file = file.display();
+                output::note(format_args!("wrote {file}; to run it again: rankcheck replay {file}"));
+            }
+            Some(_) => output::note(format_args!(
+                "wrote {} traces to {}; to run one again: rankcheck replay FILE",
+                written.len(),
+                folder.display()
+            )),
+            None if lost == 0 => output::note(format_args!(
+                "wrote no trace to {}: there is one for each check that fails",
+                folder.display()
+            )),
+            None => {}
         }
         lost
     }

@@ -10,7 +10,7 @@ use super::{gpus, output};
 use crate::device::reproduce::{ranks, reproduce};
 use crate::device::testbed;
 use crate::report;
-use crate::search::Replayed;
+use crate::search::{Decided, Replayed};
 use crate::trace::{Loaded, TraceError};
 
 #[derive(Debug, clap::Args)]
@@ -64,8 +64,18 @@ fn text(Loaded { spec, trace, .. }: &Loaded, run: &Replayed) -> String {
     for operation in &run.operations {
         let (op, loc) = (operation.at.op, &operation.at.loc);
         let thread = if op.thread.0 == 0 { String::new() } else { format!(".{}", op.thread.0) };
-        let _ =
-            write!(out, "\n  rank {}{thread}  {:<48} {}:{}", op.rank.0, operation.text, loc.file, loc.line);
+        let decided = run.decisions.iter().filter(|decision| decision.at.op == op);
+        let decided = decided.filter_map(|decision| match &decision.decided {
+            Decided::Values { words, .. } => Some(words.join(", ")),
+            Decided::Order(_) => None,
+        });
+        let decided: Vec<String> = decided.filter(|words| !words.is_empty()).collect();
+        let text = match &decided[..] {
+            [] => operation.text.clone(),
+            words if operation.asks => words.join(", "),
+            words => format!("{}: {}", operation.text, words.join(", ")),
+        };
+        let _ = write!(out, "\n  rank {}{thread}  {text:<48} {}:{}", op.rank.0, loc.file, loc.line);
     }
     for broken in &run.broken {
         let _ = write!(out, "\n{}  {}", broken.rule, broken.sentence);

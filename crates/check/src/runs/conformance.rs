@@ -41,7 +41,8 @@ pub fn conform(path: &Path, folder: &Path, only: Option<&str>) -> Result<Vec<Con
         checks.map(|check| compared(&spec, check, &recording)).collect();
     let all = all?;
     if all.is_empty() {
-        return Err("no check has a name like that (--check)".to_owned());
+        let names: Vec<String> = spec.checks.iter().map(|check| format!("\"{}\"", check.name)).collect();
+        return Err(format!("no check has a name like that (--check); known: {}", names.join(", ")));
     }
     Ok(all)
 }
