@@ -304,6 +304,16 @@ const COUNTED_FROM: usize = 3;
 /// anybody reads, and a report has a text for each buffer of each rank.
 const LONG: usize = 500;
 
+/// The parts of a sum, each with how often it is added in a row: members that hold the same bring equal ones.
+fn counted(parts: &[Term]) -> Vec<(usize, Term)> {
+    let alike = parts.chunk_by(|one, next| one == next);
+    let counted = |run: &[Term]| {
+        let (rows, times) = if run.len() < COUNTED_FROM { (run.len(), 1) } else { (1, run.len()) };
+        std::iter::repeat_n((times, run[0]), rows)
+    };
+    alike.flat_map(counted).collect()
+}
+
 /// Terms on their way into words.
 struct Printed<'a> {
     terms: &'a Terms,
@@ -431,7 +441,7 @@ impl Printed<'_> {
                 if depth > 0 {
                     out.push('(');
                 }
-                self.sum(out, parts, range, depth);
+                self.all(out, &counted(parts), "+", (range, depth));
                 if depth > 0 {
                     out.push(')');
                 }
@@ -439,7 +449,8 @@ impl Printed<'_> {
             TermNode::Reduced(op, parts) => {
                 out.push_str(op);
                 out.push('(');
-                self.all(out, parts, ", ", range, depth);
+                let parts: Vec<(usize, Term)> = parts.iter().map(|part| (1, *part)).collect();
+                self.all(out, &parts, ", ", (range, depth));
                 out.push(')');
             }
             TermNode::Striped(_) => {
@@ -450,31 +461,14 @@ impl Printed<'_> {
         }
     }
 
-    /// The parts of a sum. Members that hold the same give many equal parts in a row, which are counted.
-    fn sum(&self, out: &mut String, parts: &[Term], range: Bytes, depth: u32) {
-        let alike: Vec<&[Term]> = parts.chunk_by(|one, next| one == next).collect();
-        let addends = |run: &&[Term]| if run.len() < COUNTED_FROM { run.len() } else { 1 };
-        let all: usize = alike.iter().map(addends).sum();
-        let mut position = 0;
-        for run in alike {
-            let counted = run.len() >= COUNTED_FROM;
-            for part in if counted { &run[..1] } else { run } {
-                if !self.separated(out, "+", position, all) {
-                    return;
-                }
-                if counted {
-                    let _ = write!(out, "{}×", run.len());
-                }
-                self.term(out, *part, range, depth + 1);
-                position += 1;
-            }
-        }
-    }
-
-    fn all(&self, out: &mut String, parts: &[Term], between: &str, range: Bytes, depth: u32) {
-        for (position, part) in parts.iter().enumerate() {
+    /// The parts of a reduction, each with how often it comes in a row there.
+    fn all(&self, out: &mut String, parts: &[(usize, Term)], between: &str, (range, depth): (Bytes, u32)) {
+        for (position, (times, part)) in parts.iter().enumerate() {
             if !self.separated(out, between, position, parts.len()) {
                 break;
+            }
+            if *times > 1 {
+                let _ = write!(out, "{times}×");
             }
             self.term(out, *part, range, depth + 1);
         }

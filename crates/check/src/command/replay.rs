@@ -65,15 +65,15 @@ fn text(Loaded { spec, trace, .. }: &Loaded, run: &Replayed) -> String {
         let (op, loc) = (operation.at.op, &operation.at.loc);
         let thread = if op.thread.0 == 0 { String::new() } else { format!(".{}", op.thread.0) };
         let decided = run.decisions.iter().filter(|decision| decision.at.op == op);
-        let decided = decided.filter_map(|decision| match &decision.decided {
-            Decided::Values { words, .. } => Some(words.join(", ")),
-            Decided::Order(_) => None,
+        let words = decided.flat_map(|decision| match &decision.decided {
+            Decided::Values { words, .. } => words.as_slice(),
+            Decided::Order(_) => &[],
         });
-        let decided: Vec<String> = decided.filter(|words| !words.is_empty()).collect();
-        let text = match &decided[..] {
-            [] => operation.text.clone(),
-            words if operation.asks => words.join(", "),
-            words => format!("{}: {}", operation.text, words.join(", ")),
+        let words = words.map(String::as_str).collect::<Vec<_>>().join(", ");
+        let text = match (words.is_empty(), operation.asks) {
+            (true, _) => operation.text.clone(),
+            (false, true) => words,
+            (false, false) => format!("{}: {words}", operation.text),
         };
         let _ = write!(out, "\n  rank {}{thread}  {text:<48} {}:{}", op.rank.0, loc.file, loc.line);
     }

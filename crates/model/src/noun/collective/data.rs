@@ -23,7 +23,8 @@ impl Machine {
             KernelPath::SymmetricLl => members.iter().any(|m| self.stale(state, m)),
             KernelPath::SymmetricLsa => !self.aligned(state, members),
         };
-        if through && !self.needs_contents() || !self.config.follows_contents {
+        let followed = if through { self.needs_contents() } else { self.config.follows_contents };
+        if !followed {
             return;
         }
         let intended = self.intended(state, members, inputs);
