@@ -474,9 +474,24 @@ fn streams_are_ordered_by_what_was_recorded() {
         "ordered-poll",
     );
     holds(run(|process, one, _| process.synchronize(one)), "ordered-sync");
-    let racing = judged(run(|process, _, _| process.kernel(0)), "racing");
-    let rules: Vec<&str> = racing.findings.iter().map(|finding| finding.rule.id()).collect();
-    assert!(rules.contains(&"MEM-2"), "{}", text(&racing));
+    fn polled_by_another(process: &mut Process, stream: u64, acts: bool) {
+        let event = process.handle();
+        process.record(event, stream);
+        process.thread = 1;
+        if acts {
+            process.kernel(0);
+        }
+        process.query_done(event);
+        process.thread = 0;
+    }
+    holds(run(|process, one, _| polled_by_another(process, one, true)), "ordered-helper");
+    let races = |run: Run, name: &str| {
+        let racing = judged(run, name);
+        let rules: Vec<&str> = racing.findings.iter().map(|finding| finding.rule.id()).collect();
+        assert!(rules.contains(&"MEM-2"), "{name}: {}", text(&racing));
+    };
+    races(run(|process, one, _| polled_by_another(process, one, false)), "racing-watchdog");
+    races(run(|process, _, _| process.kernel(0)), "racing");
 }
 
 #[test]

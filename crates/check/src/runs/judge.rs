@@ -25,12 +25,11 @@ use super::accesses;
 use super::call::CallKind;
 use super::coverage::{Coverage, LeftOut};
 use super::divergence::{self, Divergence};
-use super::fold::{self, CallRole, CallRoles, Folded, Folding};
-use super::gaps::Gaps;
+use super::fold::{self, CallRole, Folded, Folding};
 use super::jobs::{self, ReadProcess};
 use super::lower::{self, Abort, Lacks, Origin, RankRun, RecordingEnd};
 use super::returned;
-use super::sequence::{self, ReadUntil, Sequence, Symbol};
+use super::sequence::{self, ReadUntil, Remainder, Sequence, Symbol};
 use super::stuck::Standstill;
 use super::vendor;
 use super::waits;
@@ -298,8 +297,7 @@ fn program_of(
     files.dedup();
     let (mut world, mut sequences) = sequence::join(processes, until)?;
     let folded = fold::fold(&mut world, &mut sequences, folding);
-    let left: Vec<(Gaps, CallRoles)> =
-        sequences.iter_mut().map(|sequence| (sequence.gaps(), std::mem::take(&mut sequence.roles))).collect();
+    let left: Vec<Remainder> = sequences.iter_mut().map(Sequence::remainder).collect();
     let headers: Vec<(u64, String)> =
         sequences.iter().map(|sequence| (sequence.header.began, sequence.header.host.clone())).collect();
     name_groups(&mut world, &sequences);

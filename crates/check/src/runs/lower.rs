@@ -29,8 +29,8 @@ use rankcheck_recording::{Argument, CallEvent, ProcessFile, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::call::{CallKind, Unjudged, failure, signed};
-use super::fold::CallRoles;
 use super::regions::RegionMap;
+use super::sequence::Remainder;
 use super::shared_events::SharedEventCall;
 use super::vendor;
 use super::waits::MayWait;
@@ -183,8 +183,8 @@ pub(super) struct Lowering<'a> {
     world: &'a World,
     member: &'a RankProcess,
     names: &'a SourceNames,
-    /// What calls are where their addresses do not say it.
-    roles: &'a CallRoles,
+    /// What there is to lower.
+    left: &'a Remainder,
     shared: SharedOps<'a>,
     /// Members by rank in the communicator, by communicator.
     members: &'a [Vec<Option<Rank>>],
@@ -229,14 +229,14 @@ pub(super) struct Lowering<'a> {
 }
 
 impl<'a> Lowering<'a> {
-    fn new(of_all: OfAllRanks<'a>, member: &'a RankProcess, roles: &'a CallRoles) -> Self {
+    fn new(of_all: OfAllRanks<'a>, member: &'a RankProcess, left: &'a Remainder) -> Self {
         let OfAllRanks { world, names, shared, members, orders } = of_all;
         Self {
             members,
             world,
             member,
             names,
-            roles,
+            left,
             shared: SharedOps { written: shared, own: FxHashSet::default() },
             orders,
             ops: Vec::new(),
@@ -551,6 +551,9 @@ impl<'a> Lowering<'a> {
             self.put(thread, kind, &open, items, Completed::Yes);
             return;
         }
+        if kind.polls() && !self.left.heeds(thread, open.origin.number) {
+            return;
+        }
         self.program.waits.called(kind, &call.name);
         let own = share.filter(|_| kind == CallKind::InitAll).zip(result);
         let own = own.and_then(|(share, result)| share.of_result(call, result));
@@ -813,6 +816,7 @@ impl<'a> Lowering<'a> {
     /// The calls that never returned, and the end.
     fn finish(mut self, process: &ProcessFile) -> RankRun {
         self.program.threads = self.threads.values().filter(|thread| thread.calls > 0).count();
+        self.program.watchdogs = self.left.watchdogs;
         let exited = matches!(self.program.ending, RecordingEnd::Exit(_));
         let mut open: Vec<(u32, OpenCall)> = Vec::new();
         for (thread, state) in &mut self.threads {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use rankcheck_model::{Rank, Source as _, ranks_in_words};
+use rankcheck_model::{Finding, Rank, Rule, Source as _, ranks_in_words};
 use serde::Serialize;
 
 use super::coverage::{Coverage, LeftOut};
@@ -378,6 +378,14 @@ fn rests(judged: &Judged) -> Vec<String> {
     if threads > 1 {
         lines.push(format!(
             "the calls of up to {threads} host threads of a rank are in the order in which they returned"
+        ));
+    }
+    let watchdogs = judged.there().map(|(_, program)| program.watchdogs).max().unwrap_or(0);
+    let by_order = |finding: &Finding| matches!(finding.rule, Rule::Mem1 | Rule::Mem2);
+    if watchdogs > 0 && judged.findings.iter().any(by_order) {
+        lines.push(format!(
+            "what host threads find done that do nothing but query (up to {watchdogs} of a rank) orders nothing on \
+             others"
         ));
     }
     for (rank, program) in judged.there() {

@@ -5,7 +5,7 @@
 //! are. Threads are merged in the order in which their calls were entered.
 //!
 //! Unsuccessful polls and poll-only threads are dropped and counted: how often a program polls is
-//! nondeterministic.
+//! nondeterministic. What a watchdog finds done orders nothing on other threads, which do not ask it.
 //! Not here: what the calls mean.
 
 mod read;
@@ -193,8 +193,33 @@ pub struct Sequence {
     shapes: Vec<Shape>,
     /// Calls that returned behind others of other threads: their position, and the one that was reached by then.
     late: Vec<(u32, u32)>,
+    /// By thread: the number of the first call with which it did something else than poll.
+    acts_from: Vec<(u32, u64)>,
+    /// How many threads found something over by polls that are left out.
+    watchdogs: usize,
     /// What calls are in the run that is left, if some of it was folded away.
     pub(super) roles: CallRoles,
+}
+
+/// What there is to lower of a process.
+#[derive(Debug)]
+pub(super) struct Remainder {
+    /// What was folded away, which is not lowered.
+    pub(super) gaps: Gaps,
+    /// What calls are where their addresses do not say it.
+    pub(super) roles: CallRoles,
+    /// By thread: the number of the first call with which it did something else than poll.
+    acts_from: Vec<(u32, u64)>,
+    /// How many threads found something over by polls that are left out.
+    pub(super) watchdogs: usize,
+}
+
+impl Remainder {
+    /// Whether a poll of this thread with this number says something to the program: a thread that has done nothing but poll
+    /// so far is a watchdog.
+    pub(super) fn heeds(&self, thread: u32, number: u32) -> bool {
+        self.acts_from.iter().any(|(acts, from)| *acts == thread && *from < u64::from(number))
+    }
 }
 
 impl Sequence {
@@ -284,9 +309,18 @@ impl Sequence {
         self.left_out.len()
     }
 
+    /// What there is to lower. Leaves what calls are to whoever lowers them.
+    pub(super) fn remainder(&mut self) -> Remainder {
+        Remainder {
+            gaps: self.gaps(),
+            roles: std::mem::take(&mut self.roles),
+            acts_from: std::mem::take(&mut self.acts_from),
+            watchdogs: self.watchdogs,
+        }
+    }
+
     /// What was folded, by the numbers of the recording.
-    #[must_use]
-    pub fn gaps(&self) -> Gaps {
+    fn gaps(&self) -> Gaps {
         let (mut gaps, mut gaps_noted) = (Vec::new(), Vec::new());
         let (mut calls, mut noted) = (0, 0);
         for &symbol in &self.symbols {

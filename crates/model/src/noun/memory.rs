@@ -748,13 +748,15 @@ impl Machine {
                 String::new()
             };
             self.find(state, Rule::Mem2, about, &[op, other], clock.past(), || {
-                let (name, first, second) = (self.buffer_name(buffer), self.at(&other), self.at(&op));
+                let name = self.buffer_name(buffer);
                 if at_home {
+                    let (first, second) = (self.at(&other.min(op)), self.at(&other.max(op)));
                     return format!(
                         "on rank {} nothing orders the accesses to {name} at {first} and at {second}",
                         rank.0
                     );
                 }
+                let (first, second) = (self.at(&other), self.at(&op));
                 format!(
                     "nothing orders the accesses to {name} of rank {} by rank {} at {first} and by rank {} at \
                      {second}: it may hold {held} already",

@@ -35,7 +35,7 @@ impl Lowering<'_> {
         if std::mem::take(&mut self.device.order_changed) {
             self.cache.clear();
         }
-        let role = self.roles.of(origin.number);
+        let role = self.left.roles.of(origin.number);
         if role == Some(CallRole::Nothing) {
             return Vec::new();
         }

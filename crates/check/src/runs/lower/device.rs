@@ -294,7 +294,7 @@ impl Lowering<'_> {
             items.extend(flag.map(|flag| tells(flag, Some(stream), origin)));
             return items;
         }
-        match self.roles.of(origin.number) {
+        match self.left.roles.of(origin.number) {
             Some(_) => self.in_order(op, stream, origin),
             None => self.launched(shape, op, stream, origin),
         }
@@ -302,7 +302,7 @@ impl Lowering<'_> {
 
     /// The event that a call records, or waits for: by which record that is, where that is known.
     fn event_of(&mut self, call: &Shape, origin: Origin) -> Token {
-        match self.roles.of(origin.number) {
+        match self.left.roles.of(origin.number) {
             Some(CallRole::Event(number)) => event_token(number, self.names),
             Some(CallRole::Nothing | CallRole::Ordered) | None => self.event_at(number(call, "event")),
         }
@@ -310,7 +310,7 @@ impl Lowering<'_> {
 
     /// The event at an address.
     pub(super) fn event_at(&mut self, address: u64) -> Token {
-        let others = self.roles.events;
+        let others = self.left.roles.events;
         self.device.event(address, others, self.names)
     }
 
@@ -326,7 +326,7 @@ impl Lowering<'_> {
         }
         let event = self.event_of(call, origin);
         let op = Op::Stream(StreamOp::Wait { stream, event });
-        let by_record = self.shared_event(origin).is_some() || self.roles.of(origin.number).is_some();
+        let by_record = self.shared_event(origin).is_some() || self.left.roles.of(origin.number).is_some();
         match by_record || self.device.shared.contains_key(&number(call, "event")) {
             // Every wait counts.
             true => self.in_order(op, stream, origin),

@@ -226,6 +226,8 @@ pub struct RankRun {
     pub(in crate::runs) unknown_work: FxHashMap<Token, u32>,
     /// Host threads whose calls were merged.
     pub threads: usize,
+    /// Host threads that had done nothing but poll when they found something over.
+    pub watchdogs: usize,
     /// Events that were not recorded.
     pub lost: u64,
     /// Calls that returned, polls included.
@@ -300,6 +302,7 @@ impl RankRun {
             destroyed: FxHashSet::default(),
             unknown_work: FxHashMap::default(),
             threads: 0,
+            watchdogs: 0,
             lost: 0,
             calls: 0,
             streams: 0,

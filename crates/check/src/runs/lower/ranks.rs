@@ -10,21 +10,19 @@ use rustc_hash::FxHashSet;
 use super::{Lowering, OfAllRanks, RankRun};
 use crate::parallel::in_parallel;
 use crate::runs::RunError;
-use crate::runs::fold::CallRoles;
-use crate::runs::gaps::{Gaps, Outside};
-use crate::runs::sequence::ReadUntil;
+use crate::runs::gaps::Outside;
+use crate::runs::sequence::{ReadUntil, Remainder};
 use crate::runs::world::{RankProcess, RunComm, RunCommId, World};
 use crate::spec::builder::SourceNames;
 
-/// The programs of all ranks, without what was folded away; `left` says that, and what calls are in what is left, of
-/// each of the world's members.
+/// The programs of all ranks, without what was folded away; `left` says what there is to lower of each of the world's members.
 ///
 /// Names are numbered by what they say, so ranks become programs on all cores, in any order. Locations are numbered from zero on
 /// each rank, and moved behind those of the ranks before it when all are there.
 pub(in crate::runs) fn lower_all(
     world: &World,
     names: &SourceNames,
-    left: Vec<(Gaps, CallRoles)>,
+    left: Vec<Remainder>,
     until: ReadUntil,
 ) -> Result<Vec<RankRun>, RunError> {
     let members = members(world);
@@ -34,8 +32,8 @@ pub(in crate::runs) fn lower_all(
     let lowered = in_parallel(world.members.len(), |at| lower(of_all, &world.members[at], &left[at], until));
     // What ranks did that were not recorded is not known.
     let mut programs: Vec<RankRun> = (0..world.ranks).map(|_| RankRun::empty()).collect();
-    for ((member, program), (_, roles)) in world.members.iter().zip(lowered).zip(left) {
-        programs[member.rank.at()] = RankRun { roles, ..program? };
+    for ((member, program), left) in world.members.iter().zip(lowered).zip(left) {
+        programs[member.rank.at()] = RankRun { roles: left.roles, ..program? };
     }
     let mut base = 0_u32;
     for program in &mut programs {
@@ -56,14 +54,14 @@ pub(in crate::runs) fn lower_all(
 fn lower(
     of_all: OfAllRanks<'_>,
     member: &RankProcess,
-    (gaps, roles): &(Gaps, CallRoles),
+    left: &Remainder,
     until: ReadUntil,
 ) -> Result<RankRun, RunError> {
     let mut process = until.open(&member.path)?;
-    let mut lowering = Lowering::new(of_all, member, roles);
+    let mut lowering = Lowering::new(of_all, member, left);
     let header = &process.header;
     lowering.program.alive = header.alive.map(|alive| alive.saturating_sub(header.began));
-    let mut outside = Outside::new(gaps, member.share.as_ref());
+    let mut outside = Outside::new(&left.gaps, member.share.as_ref());
     while let Some((number, event)) = outside.next(&mut process)? {
         let passed_over = outside.take_passed_over();
         if !passed_over.is_empty() {

@@ -32,6 +32,9 @@ pub(super) fn sequence(
     let (header, mut shapes) = process.into_parts();
     reading.sort_in(&mut shapes);
     let left_out = reading.leave_out();
+    let acts_from = reading.threads.iter().filter_map(|(thread, of)| Some((*thread, of.acts_from?)));
+    let acts_from = acts_from.collect();
+    let watchdogs = reading.threads.iter().filter(|(_, of)| of.watches).count();
     let Reading { mut symbols, dictionary, numbers, ended, returned, late_returns: late, .. } = reading;
     symbols.shrink_to_fit();
     let roles = CallRoles::default();
@@ -46,6 +49,8 @@ pub(super) fn sequence(
         numbers,
         shapes,
         late,
+        acts_from,
+        watchdogs,
         roles,
     };
     Ok((sequence, local))
@@ -92,8 +97,10 @@ struct EnteredCall {
 #[derive(Debug, Default)]
 struct OfThread {
     open: Vec<EnteredCall>,
-    /// Whether it has done something else than poll.
-    acts: bool,
+    /// The number of the first call with which it did something else than poll.
+    acts_from: Option<u64>,
+    /// Whether something was over when it asked, and it had done nothing but poll.
+    watches: bool,
 }
 
 /// Of a call that is over at once, in a file: a little less than most have.
@@ -189,7 +196,6 @@ impl Reading {
         }
         if first {
             self.inside(thread);
-            self.thread(thread).acts = true;
         }
         self.number += 1;
         self.returned += 1;
@@ -272,7 +278,7 @@ impl Reading {
         // A poll goes into the sequence if it says "done".
         if class != CallClass::Poll {
             self.inside(thread);
-            self.thread(thread).acts = true;
+            self.thread(thread).acts_from.get_or_insert(number);
         }
         let at = self.symbols.len();
         self.thread(thread).open.push(EnteredCall { call, number, time, at, outer: false });
@@ -299,8 +305,10 @@ impl Reading {
         let call = open.call;
         match self.class(call, process) {
             CallClass::Poll => {
-                let not_yet = failure(result.map(|result| process.shape(result))) == Some(vendor::NOT_READY);
-                if not_yet || !self.thread(thread).acts {
+                let failed = failure(result.map(|result| process.shape(result)));
+                let unheeded = failed.is_none() && self.thread(thread).acts_from.is_none();
+                self.thread(thread).watches |= unheeded;
+                if failed == Some(vendor::NOT_READY) || unheeded {
                     self.symbols[open.at] = LEFT_OUT;
                     return;
                 }
@@ -343,8 +351,10 @@ impl Reading {
     }
 
     fn end(&mut self, process: &ProcessFile) {
-        for (thread, of_thread) in std::mem::take(&mut self.threads) {
-            self.never(thread, &of_thread.open, process);
+        for at in 0..self.threads.len() {
+            let (thread, of_thread) = &mut self.threads[at];
+            let (thread, open) = (*thread, std::mem::take(&mut of_thread.open));
+            self.never(thread, &open, process);
         }
     }
 
