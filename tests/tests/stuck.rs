@@ -239,6 +239,31 @@ fn collectives_of_a_backward_pass_have_its_line() {
     assert!(text.contains("on rank 0 (model.py:40)") && text.contains("on rank 1 (model.py:40)"), "{text}");
 }
 
+/// Threads of autograd do not say where they call, in iterations that were folded away as little as in others.
+#[test]
+fn rounds_of_a_backward_pass_count_what_was_folded() {
+    let run = stopped(2, |process, rank, made| {
+        process.from("train.py:12", |p| p.synchronize(made.stream));
+        for _ in 0..(60 - 10 * rank) {
+            process.inside("torch.autograd.backward", "model.py:40", |p| {
+                p.thread = 1;
+                p.all_reduce(made.comm, made.buffer, 96, made.stream);
+                p.thread = 0;
+            });
+            process.from("train.py:41", |p| p.synchronize(made.stream));
+        }
+        if rank == 1 {
+            process.from("train.py:50", |p| p.synchronize(made.stream));
+            process.exit();
+        }
+    });
+    let judged = judged(run, "backward-rounds");
+    assert!(!judged.recording.folded.iterations.is_empty());
+    let (text, says) =
+        (text(&judged), "rank 1 made 50 rounds of the loop at model.py:40, where rank 0 is in round 5");
+    assert!(text.contains(says) && text.contains("and left it for train.py:50"), "{text}");
+}
+
 #[test]
 fn a_race_names_its_operations_and_their_bytes() {
     let mut run = stopped(2, |process, rank, made| {

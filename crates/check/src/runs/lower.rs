@@ -198,6 +198,9 @@ pub(super) struct Lowering<'a> {
     /// The locations of backward passes that are under way, whichever thread began them.
     backward: Vec<u32>,
     by_loc: FxHashMap<Box<str>, u32>,
+    /// Of collectives that do not say from where they are called, by function, communicator and count: the line of their callers;
+    /// none if there are several.
+    callers: FxHashMap<(Token, RunCommId, u64), Option<u32>>,
     /// What calls have in common, by the number of their shape.
     shapes: Vec<KnownShape>,
     /// "nothing", which stands where a thread may begin.
@@ -246,6 +249,7 @@ impl<'a> Lowering<'a> {
             threads: FxHashMap::default(),
             backward: Vec::new(),
             by_loc: FxHashMap::default(),
+            callers: FxHashMap::default(),
             shapes: Vec::new(),
             nothing: names.token("nothing"),
             cache: FxHashMap::default(),
@@ -300,8 +304,13 @@ impl<'a> Lowering<'a> {
         let mut by_comm: BTreeMap<RunCommId, u64> = BTreeMap::new();
         for &(shape, times) in passed_over {
             let call = process.shape(shape);
-            let line = call.get("place").and_then(Argument::text).map(|text| self.loc(text));
-            self.program.folded_lines.extend(line);
+            let line = match self.own_loc(process, shape) {
+                NO_LOC => self.line_of_callers(process, shape),
+                own => Some(own),
+            };
+            if let Some(line) = line.filter(|line| *line != NO_LOC) {
+                self.program.folded_lines.entry(line).or_insert(before);
+            }
             match self.kind(process, shape) {
                 kind if kind.is_empty(call) => {}
                 CallKind::Unjudged(why) if self.program.until.is_none() => {
@@ -310,6 +319,9 @@ impl<'a> Lowering<'a> {
                 CallKind::Collective(_) => {
                     if let Some(comm) = self.comm(call::number(call, "comm")) {
                         *by_comm.entry(comm).or_default() += times;
+                        if line.is_none() {
+                            self.program.folded_elsewhere.insert(comm);
+                        }
                         if let Some(line) = line {
                             let folded = self.program.folded_at.entry((comm, line));
                             let folded = folded.or_insert(FoldedRounds { times: 0, before });
@@ -328,6 +340,27 @@ impl<'a> Lowering<'a> {
         }
         let times = |times: u64| u32::try_from(times).unwrap_or(u32::MAX);
         self.program.skipped.extend(by_comm.into_iter().map(|(comm, more)| (before, comm, times(more))));
+    }
+
+    /// Which collectives are of one kind where nobody says who calls them.
+    fn caller(&mut self, process: &ProcessFile, shape: ShapeId) -> Option<(Token, RunCommId, u64)> {
+        let name = self.of_shape(process, shape).name;
+        let call = process.shape(shape);
+        Some((name, self.comm(call::number(call, "comm"))?, call::number(call, "count")))
+    }
+
+    /// The line from which a collective was called that does not say it, as others of its kind were; none if these were called
+    /// from several, or there are none.
+    fn line_of_callers(&mut self, process: &ProcessFile, shape: ShapeId) -> Option<u32> {
+        let kind = self.caller(process, shape)?;
+        *self.callers.get(&kind)?
+    }
+
+    /// A collective that does not say it is called from a line.
+    fn called_from(&mut self, process: &ProcessFile, shape: ShapeId, line: u32) {
+        let Some(kind) = self.caller(process, shape) else { return };
+        let known = self.callers.entry(kind).or_insert(Some(line));
+        *known = known.filter(|known| *known == line);
     }
 
     fn of_shape(&mut self, process: &ProcessFile, shape: ShapeId) -> &mut KnownShape {
@@ -366,6 +399,10 @@ impl<'a> Lowering<'a> {
         // Threads of autograd have no frames of Python: what they call is called by the backward pass.
         let around = self.backward.last().copied().unwrap_or(NO_LOC);
         let loc = [own, outer, around].into_iter().find(|loc| *loc != NO_LOC).unwrap_or(NO_LOC);
+        // Behind a gap it is not known who calls, if that began in the gap.
+        if own == NO_LOC && loc != NO_LOC && matches!(kind, CallKind::Collective(_)) {
+            self.called_from(process, shape, loc);
+        }
         let carrier = self.carried(process, thread, kind);
         let carries = if carrier.is_some() { Declared::Barrier } else { Declared::Nothing };
         let name = match carrier {

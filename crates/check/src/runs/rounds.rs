@@ -67,7 +67,8 @@ impl Rounds {
         let round = before + folded(one, comm, &line).map_or(0, |folded| folded.times);
         let folded = folded(other, comm, &line);
         let rounds = made.len() as u64 + folded.map_or(0, |folded| folded.times);
-        if !known || rounds == 0 || rounds >= round {
+        let elsewhere = [one, other].iter().any(|rank| rank.folded_elsewhere.contains(&comm));
+        if !known || rounds == 0 || rounds >= round || elsewhere {
             return None;
         }
         let first = *made.first()?;
@@ -92,8 +93,10 @@ fn left(
     };
     let last = *rounds.end();
     let mut around: FxHashSet<String> = ops[rounds].iter().filter_map(|op| line(op)).collect();
-    // What was folded away may have been inside.
-    let folded = program.folded_lines.iter().filter_map(|line| program.locs.get(*line as usize));
+    // What was folded away before the last round may have been inside.
+    let before = ops[last].loc;
+    let folded = program.folded_lines.iter().filter(|(_, follows)| **follows <= before);
+    let folded = folded.filter_map(|(line, _)| program.locs.get(*line as usize));
     around.extend(folded.map(ToString::to_string));
     let after = ops[last + 1..].iter().filter_map(|op| line(op)).find(|line| !around.contains(line));
     let at_last = || {

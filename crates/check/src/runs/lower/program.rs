@@ -248,8 +248,11 @@ pub struct RankRun {
     pub(super) skipped: Vec<(LocId, RunCommId, u32)>,
     /// Collectives that were left out, by communicator and the index of their line.
     pub(in crate::runs) folded_at: BTreeMap<(RunCommId, u32), FoldedRounds>,
-    /// Lines from which calls were made that were left out, by their index in `locs`.
-    pub(in crate::runs) folded_lines: FxHashSet<u32>,
+    /// Communicators of collectives that were left out of which it is not known from which line they were called.
+    pub(in crate::runs) folded_elsewhere: FxHashSet<RunCommId>,
+    /// Lines from which calls were made that were left out, by their index in `locs`, with the operation that follows the first
+    /// of those calls.
+    pub(in crate::runs) folded_lines: FxHashMap<u32, LocId>,
     /// Calls that opened memory of other processes which was freed too close to its use for the clocks to tell which came
     /// first, and what the memory is called.
     pub(in crate::runs) too_close: Vec<(Origin, Arc<str>)>,
@@ -313,7 +316,8 @@ impl RankRun {
             open: FxHashMap::default(),
             skipped: Vec::new(),
             folded_at: BTreeMap::new(),
-            folded_lines: FxHashSet::default(),
+            folded_elsewhere: FxHashSet::default(),
+            folded_lines: FxHashMap::default(),
             too_close: Vec::new(),
             freed: FxHashMap::default(),
             failed: FxHashMap::default(),
@@ -444,6 +448,7 @@ impl RankRun {
         self.freed = self.freed.drain().map(|(loc, freed)| (moved(loc), freed)).collect();
         self.skipped.iter_mut().for_each(|(before, ..)| *before = moved(*before));
         self.folded_at.values_mut().for_each(|folded| folded.before = moved(folded.before));
+        self.folded_lines.values_mut().for_each(|before| *before = moved(*before));
         self.exchanges.iter_mut().for_each(|exchange| exchange.loc = moved(exchange.loc));
     }
 
