@@ -84,6 +84,7 @@ fn an_error_of_several_checks_is_told_once() {
     write(&folder, "twice.star", &format!("def program(r):\n    r.chose(\"a\", [1, 2])\n\n{checks}"));
     let ran = run(&folder, &["check", "twice.star"]);
     assert_eq!((ran.code, ran.err.matches("`chose`").count()), (2, 1), "{}", ran.err);
+    wants(&ran, 2, &["here, in \"one\" with 2 ranks, and in 1 more"]);
 }
 
 #[test]

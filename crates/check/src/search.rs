@@ -260,15 +260,20 @@ pub enum Warning<'a> {
     AnotherOrder(&'a str),
 }
 
+/// Rank count and parameters, in words.
+fn setting(ranks: u32, params: &[(String, Param)]) -> String {
+    let mut text = format!("{ranks} {}", if ranks == 1 { "rank" } else { "ranks" });
+    for (name, value) in params {
+        text.push_str(&format!(", {name} = {value}"));
+    }
+    text
+}
+
 impl Explored {
     /// Rank count and parameters, in words.
     #[must_use]
     pub fn setting(&self) -> String {
-        let mut text = format!("{} {}", self.ranks, if self.ranks == 1 { "rank" } else { "ranks" });
-        for (name, value) in &self.params {
-            text.push_str(&format!(", {name} = {value}"));
-        }
-        text
+        setting(self.ranks, &self.params)
     }
 
     /// The classes that a check may state: of what is predicted, of what is guaranteed, and of other runs. After what

@@ -4,7 +4,6 @@
 //! they were made just now or are [`KeptReport`]s, read from the file of a shard. So `rankcheck merge` has no formats of its own.
 //! Not here: how checks are searched and runs are judged (`check`), and the file of a shard (`shard_file`).
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use clap::ValueEnum;
@@ -415,12 +414,16 @@ impl Printing<'_> {
                 output::report(format_args!("{}\n", comparison.text()));
             }
         }
-        // What is wrong with a program is wrong in every check of it.
-        let mut told = BTreeSet::new();
+        let mut told: Vec<(String, &SpecError, usize)> = Vec::new();
         for error in &bad {
-            if told.insert(error.drawn()) {
-                output::bad(*error);
+            let drawn = error.of_any_run().drawn();
+            match told.iter_mut().find(|(known, ..)| *known == drawn) {
+                Some((.., others)) => *others += 1,
+                None => told.push((drawn, error, 0)),
             }
+        }
+        for (_, error, others) in told {
+            output::bad(&error.clone().in_others(others));
         }
         // What no shard has, another one may have.
         let is_whole = matches!(self.extent, ReportExtent::Whole);

@@ -196,12 +196,14 @@ impl Search<'_> {
         assume: &[Assumption],
     ) -> Result<(Explored, Option<Failing>), SpecError> {
         let started = Instant::now();
-        let program = Arc::new(self.check.source(ranks, params, assume)?);
+        let run = || format!("{:?} with {}", self.check.name, super::setting(ranks, params));
+        let of_run = |error: SpecError| error.in_run(run());
+        let program = Arc::new(self.check.source(ranks, params, assume).map_err(of_run)?);
         let source: Arc<dyn Source> = program.clone();
         let config = config(self.check, ranks, platform, assume);
         let name = self.name((ranks, params), platform, assume);
         let explored = self.explorer.explore(&source, config, &name);
-        let mut exploration = explored.map_err(|error| self.spec.diagnose(&error))?;
+        let mut exploration = explored.map_err(|error| of_run(self.spec.diagnose(&error)))?;
         let waived = waive(&mut exploration, &self.check.waive);
         if exploration.bound.is_none() {
             self.require_mentioned(assume, &program.mentioned())?;
@@ -210,7 +212,7 @@ impl Search<'_> {
             (None, Some((_, witness))) => {
                 self.explorer.explorations += 1;
                 let ends = predict::ends(&source, &exploration, witness, &self.explorer.options.bounds);
-                ends.map_err(|error| self.spec.diagnose(&error))?
+                ends.map_err(|error| of_run(self.spec.diagnose(&error)))?
             }
             (Some(_), _) | (None, None) => {
                 let ends = exploration.outcomes.keys().cloned().map(PredictedEnd::specified);

@@ -16,7 +16,7 @@ use starlark::ErrorKind;
 use starlark::codemap::FileSpan;
 
 use crate::spec::compare::Text;
-use crate::spec::parameters::extra_argument;
+use crate::spec::parameters::misuse;
 
 /// The files of a spec by name.
 pub(crate) type Texts = BTreeMap<Arc<str>, Text>;
@@ -36,6 +36,8 @@ struct SpecReport {
     source: Option<NamedSource<String>>,
     /// What in the text it is about, the first what it is about most, each with what is said there.
     labels: Vec<(String, SourceSpan)>,
+    /// In which run of which check it came up, in words, if it did in one.
+    run: Option<String>,
 }
 
 /// A [`SpecError`] as it is written into files.
@@ -48,30 +50,31 @@ struct WrittenError {
     source: Option<(String, String)>,
     /// What is said of a part of the text, where that begins, and its length in bytes.
     labels: Vec<(String, usize, usize)>,
+    run: Option<String>,
 }
 
 impl From<SpecError> for WrittenError {
     fn from(error: SpecError) -> Self {
-        let SpecReport { message, help, loc, source, labels } = *error.0;
+        let SpecReport { message, help, loc, source, labels, run } = *error.0;
         let source = source.map(|source| (source.name().to_owned(), source.inner().clone()));
         let labels = labels.into_iter().map(|(said, span)| (said, span.offset(), span.len())).collect();
-        Self { message, help, loc, source, labels }
+        Self { message, help, loc, source, labels, run }
     }
 }
 
 impl From<WrittenError> for SpecError {
     fn from(written: WrittenError) -> Self {
-        let WrittenError { message, help, loc, source, labels } = written;
+        let WrittenError { message, help, loc, source, labels, run } = written;
         let source = source.map(|(name, text)| NamedSource::new(name, text));
         let labels = labels.into_iter().map(|(said, begin, len)| (said, (begin, len).into())).collect();
-        Self(Box::new(SpecReport { message, help, loc, source, labels }))
+        Self(Box::new(SpecReport { message, help, loc, source, labels, run }))
     }
 }
 
 impl SpecError {
     pub(crate) fn new(message: impl Into<String>, help: Option<String>) -> Self {
-        let labels = Vec::new();
-        Self(Box::new(SpecReport { message: message.into(), help, loc: None, source: None, labels }))
+        let (message, labels) = (message.into(), Vec::new());
+        Self(Box::new(SpecReport { message, help, loc: None, source: None, labels, run: None }))
     }
 
     pub(crate) fn at(
@@ -132,6 +135,29 @@ impl SpecError {
         report
     }
 
+    /// The error as one that came up in a run of a check, which is told in words.
+    pub(crate) fn in_run(mut self, run: String) -> Self {
+        self.0.run = Some(run);
+        self
+    }
+
+    /// The error where it came up in so many other runs as well.
+    #[cfg(feature = "cli")]
+    pub(crate) fn in_others(mut self, others: usize) -> Self {
+        if let Some(run) = self.0.run.as_mut().filter(|_| others > 0) {
+            run.push_str(&format!(", and in {others} more"));
+        }
+        self
+    }
+
+    /// The error, whichever run it came up in: what is wrong with a program is wrong in every check of it.
+    #[cfg(feature = "cli")]
+    pub(crate) fn of_any_run(&self) -> Self {
+        let mut error = self.clone();
+        error.0.run = None;
+        error
+    }
+
     /// The error with the lines that it points into, in plain text.
     #[must_use]
     pub fn drawn(&self) -> String {
@@ -188,10 +214,11 @@ impl Diagnostic for SpecError {
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let mut labels = self.0.labels.iter().map(|(said, span)| (Some(said.clone()), *span));
-        let (said, span) = labels.next()?;
-        let first = std::iter::once(LabeledSpan::new_primary_with_span(said, span));
-        Some(Box::new(first.chain(labels.map(|(said, span)| LabeledSpan::new_with_span(said, span)))))
+        let ((said, span), others) = self.0.labels.split_first()?;
+        let run = self.0.run.as_ref().map_or_else(String::new, |run| format!(", in {run}"));
+        let first = LabeledSpan::new_primary_with_span(Some(format!("{said}{run}")), *span);
+        let others = others.iter().map(|(said, span)| LabeledSpan::new_with_span(Some(said.clone()), *span));
+        Some(Box::new(std::iter::once(first).chain(others)))
     }
 }
 
@@ -360,7 +387,7 @@ fn replace(error: &starlark::Error) -> (String, Option<String>) {
     let text = error.without_diagnostic().to_string();
     let text = text.strip_prefix("fail:").map_or(text.clone(), |rest| format!("fail: {}", rest.trim()));
     let text = without_guess(text);
-    if let Some(found) = extra_argument(&text) {
+    if let Some(found) = misuse(&text, error.span().map(|span| span.source_span())) {
         return found;
     }
     let says = |part: &str| text.contains(part);

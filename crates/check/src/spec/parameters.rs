@@ -6,28 +6,82 @@ use starlark::values::StarlarkValue as _;
 
 use crate::spec::error::did_you_mean;
 use crate::spec::file::globals;
-use crate::spec::handle::every_noun;
+use crate::spec::handle::{a, every_noun};
 use crate::spec::noun::pool::PoolValue;
 use crate::spec::rank::RankValue;
 
 /// What a call says that gives arguments of names that the function does not take.
 const EXTRA_NAMES: (&str, &str) = ("Found `", "` extra named parameter(s) for call to ");
 
+/// How calls of builtins go wrong: a name, or an argument that is not taken, lacks, or is of another type. What is wrong, and what
+/// to write; none for another error. `call` is what stands where it happened.
+pub(crate) fn misuse(text: &str, call: Option<&str>) -> Option<(String, Option<String>)> {
+    let called = || call?.split_once('(')?.0.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next();
+    let wrong = extra_argument(text).or_else(|| missing_argument(text));
+    wrong.or_else(|| argument_of_type(text, called())).or_else(|| bare_name(text))
+}
+
 /// Of an argument that a builtin does not take, what is wrong, and what it takes; none for another error and for a
 /// function of the spec, whose text the reader has.
-pub(crate) fn extra_argument(text: &str) -> Option<(String, Option<String>)> {
+fn extra_argument(text: &str) -> Option<(String, Option<String>)> {
     let (names, function) = text.strip_prefix(EXTRA_NAMES.0)?.split_once(EXTRA_NAMES.1)?;
     let name = names.split("` `").next()?;
     let message = format!("`{name}` is no argument of {function}");
     let of_name = functions(function);
     let known = of_name.iter().flat_map(parameters).map(|parameter| parameter.name.as_str());
     let near = did_you_mean(name, known).map(|near| format!("did you mean `{near}`?"));
-    let signature = match &of_name[..] {
-        [one] => Some(format!("{function} takes ({})", signature(one))),
-        _ => None,
-    };
-    let help: Vec<String> = near.into_iter().chain(signature).collect();
+    let help: Vec<String> = near.into_iter().chain(takes(function, &of_name)).collect();
     Some((message, (!help.is_empty()).then(|| help.join(" "))))
+}
+
+/// What a call says that lacks an argument.
+const MISSING: (&str, &str) = ("Missing parameter `", "` for call to `");
+
+fn missing_argument(text: &str) -> Option<(String, Option<String>)> {
+    let (name, function) = text.strip_prefix(MISSING.0)?.split_once(MISSING.1)?;
+    let function = function.trim_end_matches('`');
+    Some((format!("{function} lacks its argument `{name}`"), takes(function, &functions(function))))
+}
+
+/// What a call says of an argument of another type.
+const OF_TYPE: [&str; 4] = ["Type of parameter `", "` doesn't match, expected `", "`, actual `", " (repr: "];
+
+fn argument_of_type(text: &str, called: Option<&str>) -> Option<(String, Option<String>)> {
+    let [begin, expected, actual, value] = OF_TYPE;
+    let (name, rest) = text.strip_prefix(begin)?.split_once(expected)?;
+    let (wanted, rest) = rest.split_once(actual)?;
+    let (of, value) = rest.trim_end_matches('`').split_once(value)?;
+    let wanted = match wanted {
+        "str" => "a string".to_owned(),
+        "int" => "a number".to_owned(),
+        "bool" => "True or False".to_owned(),
+        other => format!("`{other}`"),
+    };
+    let help = called.and_then(|called| takes(called, &functions(called)));
+    Some((format!("`{name}` must be {wanted}, not {}: {}", a(of), value.trim_end_matches(')')), help))
+}
+
+/// What is said of a name that nothing has.
+const NOT_FOUND: (&str, &str) = ("Variable `", "` not found");
+
+/// Of what belongs to a rank and is written without it.
+fn bare_name(text: &str) -> Option<(String, Option<String>)> {
+    let name = text.strip_prefix(NOT_FOUND.0)?.strip_suffix(NOT_FOUND.1)?;
+    let of_rank = RankValue::get_methods().is_some_and(|of| {
+        matches!(of.documentation(Ty::any()).members.get(name), Some(DocMember::Function(_)))
+    });
+    let help = match name {
+        "r" => "a program is given its rank: `def program(r):`".to_owned(),
+        name if of_rank => format!("it belongs to the rank that a program is given: write `r.{name}(…)`"),
+        _ => return None,
+    };
+    Some((text.to_owned(), Some(help)))
+}
+
+/// What a builtin takes, if there is one of that name.
+fn takes(function: &str, of_name: &[DocFunction]) -> Option<String> {
+    let [one] = of_name else { return None };
+    Some(format!("{function} takes ({})", signature(one)))
 }
 
 /// The builtins of this name that take different things.
