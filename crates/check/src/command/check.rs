@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::checkpoint::{CheckpointError, CheckpointFile};
 use super::output;
+use super::overview::is_told_by_folder;
 use super::progress::interruptible;
 use super::results::{CaseResults, Format, Printing, ReportExtent, Reported, RunComparison};
 use super::search::{SearchJob, at_least_one, search_each};
@@ -291,7 +292,10 @@ impl CheckArguments {
             return self.print_list(&own);
         }
         let stop = interruptible();
-        let mut options = match self.options(&stop) {
+        let checks = own.values().filter(|case| matches!(case, ShardCase::Check(_))).count();
+        let detailed = self.verbose || self.quiet || self.selection.filters();
+        let by_folder = self.shard_out.is_none() && is_told_by_folder(checks, self.format, detailed);
+        let mut options = match self.options(&stop, by_folder) {
             Ok(options) => options,
             Err(error) => return output::usage(error),
         };
@@ -332,6 +336,7 @@ impl CheckArguments {
             quiet: self.quiet,
             verbose: self.verbose,
             selection: &self.selection,
+            by_folder,
             repo: &self.repo,
             extent,
             interrupted,
@@ -520,7 +525,7 @@ impl CheckArguments {
         Some(CheckpointFile::new(self.checkpoint.as_ref()?, Duration::from_secs_f64(every)))
     }
 
-    fn options(&self, stop: &StopRequest) -> Result<Options, &'static str> {
+    fn options(&self, stop: &StopRequest, by_folder: bool) -> Result<Options, &'static str> {
         let seconds = self.max_seconds.unwrap_or(1.0);
         if seconds <= 0.0 || !seconds.is_finite() {
             return Err("--max-seconds takes a positive number of seconds");
@@ -554,7 +559,8 @@ impl CheckArguments {
                 large: bounds.large,
             },
             keeper: None,
-            stated: if self.quiet { kept } else { stated },
+            // Why what is as stated fails is told in its report.
+            stated: if self.quiet || by_folder { kept } else { stated },
             unstated: repairs(LookForRepairs::Unexpected),
             kept: KeptOfRun::Steps,
             repair_time: None,

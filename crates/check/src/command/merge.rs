@@ -57,6 +57,7 @@ impl MergeArguments {
             quiet: header.options.quiet,
             verbose: header.options.verbose,
             selection: &selection,
+            by_folder: false,
             // Lines were looked for where the shards were checked.
             repo: ".".as_ref(),
             extent: if missing.is_empty() { ReportExtent::Whole } else { ReportExtent::Missing(missing) },

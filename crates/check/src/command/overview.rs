@@ -5,10 +5,17 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::results::Conclusion;
+use super::output;
+use super::results::{Conclusion, Format};
 
 /// More checks and runs than this are told by folder.
-pub(super) const MANY: usize = 20;
+const MANY: usize = 20;
+
+/// Whether so many checks and runs are told by folder, and of these only the reports of what is not as it should be;
+/// `detailed` says that somebody asked for other reports.
+pub(super) fn is_told_by_folder(reports: usize, format: Format, detailed: bool) -> bool {
+    reports > MANY && format == Format::Text && !detailed && output::is_terminal()
+}
 
 /// How many checks and runs of each folder are as they should be.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::overview::{MANY, Overview};
+use super::overview::{Overview, is_told_by_folder};
 use super::progress::INTERRUPTED;
 use super::select::{CheckSelection, FilterFacts};
 use super::{formats, output};
@@ -372,6 +372,8 @@ pub(super) struct Printing<'a> {
     pub(super) quiet: bool,
     pub(super) verbose: bool,
     pub(super) selection: &'a CheckSelection,
+    /// Whether the searches counted on it that checks are told by folder.
+    pub(super) by_folder: bool,
     /// The repository in which lines are looked for.
     pub(super) repo: &'a Path,
     pub(super) extent: ReportExtent,
@@ -393,10 +395,8 @@ impl Printing<'_> {
         count.interrupted = self.interrupted.is_some();
         count.not_begun = self.interrupted.as_ref().map_or(0, Vec::len);
         let is_text = self.format == Format::Text;
-        let by_folder = is_text
-            && all.len() > MANY
-            && !(self.verbose || self.quiet || self.selection.filters())
-            && output::is_terminal();
+        let detailed = self.verbose || self.quiet || self.selection.filters();
+        let by_folder = self.by_folder || is_told_by_folder(all.len(), self.format, detailed);
         let mut overview = Overview::default();
         for reported in &all {
             let conclusion = reported.conclusion();
