@@ -368,10 +368,9 @@ fn rests(judged: &Judged) -> Vec<String> {
         None => format!("no version of NCCL was recorded; judged as {}", judged.platform),
     });
     lines.extend(judged.recording.folds());
-    if !judged.recording.folded.iterations.is_empty() {
+    if !judged.recording.folded.iterations.is_empty() && judged.coverage.windows > 0 {
         lines.push(
-            "numbers of collectives and registrations leave out iterations that were not judged again"
-                .to_owned(),
+            "windows and set-up events are numbered without iterations that were not judged again".to_owned(),
         );
     }
     let threads = judged.there().map(|(_, program)| program.threads).max().unwrap_or(0);

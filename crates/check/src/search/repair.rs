@@ -312,7 +312,19 @@ fn decisions(shown: &Counterexample) -> Vec<(String, Loc)> {
     for decision in order.map(|nth| &shown.run.decisions[nth]) {
         let known = places.iter().any(|(_, at)| *at == decision.at.loc);
         if !known && matches!(decision.decided, Decided::Values { .. }) {
-            places.push((decision.op.clone(), decision.at.loc.clone()));
+            // The repair is about all that is decided there, such as in each round of a loop.
+            let there = shown.run.decisions.iter().filter(|other| other.at.loc == decision.at.loc);
+            let mut named: Vec<&str> = Vec::new();
+            for what in there.map(|other| other.op.strip_prefix("choose ").unwrap_or(&other.op)) {
+                if !named.contains(&what) {
+                    named.push(what);
+                }
+            }
+            let named = match named[..] {
+                [one, two, _, _, ..] => format!("{one}, {two} and {} more", named.len() - 2),
+                _ => named.join(" and "),
+            };
+            places.push((named, decision.at.loc.clone()));
         }
     }
     places
@@ -568,13 +580,9 @@ impl RepairChange {
     #[must_use]
     pub fn words(&self) -> String {
         let named = |(call, at): &(String, Loc)| format!("{call} ({at})");
-        let decided = |(what, at): &(String, Loc)| {
-            let what = what.strip_prefix("choose ").unwrap_or(what);
-            format!("{what} ({at})")
-        };
         match self {
             Self::SameDecision { of } => {
-                let of: Vec<String> = of.iter().map(decided).collect();
+                let of: Vec<String> = of.iter().map(named).collect();
                 format!("the same decision on all ranks: {}", of.join(" and "))
             }
             Self::Wait { what, side, call, at } => {

@@ -26,7 +26,7 @@ use crate::spec::error::{MAX_LENGTH, did_you_mean, unknown, wrong};
 use crate::spec::evaluation::Evaluation;
 use crate::spec::{Assumption, CheckKind, Expect, Observed, Param, RANKS_AT_MOST};
 use rankcheck_model::machine::FaultOf;
-use rankcheck_model::{Class, Rule};
+use rankcheck_model::{Class, Platform, Rule};
 
 /// What evaluating a file collects.
 #[derive(Debug, Default, ProvidesStaticType)]
@@ -465,6 +465,12 @@ fn expectations(builder: &mut GlobalsBuilder) {
         let also = also.map_or_else(Vec::new, |also| also.items);
         let mut observed = Vec::new();
         for (platform, words) in outcome.into_iter().flatten() {
+            if let Err(unknown) = platform.parse::<Platform>() {
+                return Err(wrong(
+                    unknown.to_string(),
+                    "name the version of NCCL on which the outcome is predicted",
+                ));
+            }
             observed.push(Observed { platform, outcomes: outcomes(words)? });
         }
         Ok(ExpectValue(Expect::Fails {

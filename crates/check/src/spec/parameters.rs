@@ -1,6 +1,7 @@
 //! What builtins take, for what is said where an argument does not fit.
 
 use starlark::docs::{DocFunction, DocItem, DocMember, DocParam};
+use starlark::environment::Methods;
 use starlark::typing::Ty;
 use starlark::values::StarlarkValue as _;
 
@@ -18,12 +19,18 @@ const EXTRA_NAMES: (&str, &str) = ("Found `", "` extra named parameter(s) for ca
 pub(crate) fn misuse(text: &str, call: Option<&str>) -> Option<(String, Option<String>)> {
     let called = || call?.split_once('(')?.0.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next();
     let wrong = extra_argument(text).or_else(|| missing_argument(text));
-    wrong.or_else(|| argument_of_type(text, called())).or_else(|| bare_name(text))
+    wrong.or_else(|| argument_of_type(text, called())).or_else(|| misplaced(text))
 }
+
+/// What a call says that gives more arguments than the function takes.
+const EXTRA_POSITIONS: &str = " extra positional argument(s) for call to ";
 
 /// Of an argument that a builtin does not take, what is wrong, and what it takes; none for another error and for a
 /// function of the spec, whose text the reader has.
 fn extra_argument(text: &str) -> Option<(String, Option<String>)> {
+    if let Some((_, function)) = text.split_once(EXTRA_POSITIONS) {
+        return Some((text.to_owned(), takes(function, &functions(function))));
+    }
     let (names, function) = text.strip_prefix(EXTRA_NAMES.0)?.split_once(EXTRA_NAMES.1)?;
     let name = names.split("` `").next()?;
     let message = format!("`{name}` is no argument of {function}");
@@ -55,27 +62,48 @@ fn argument_of_type(text: &str, called: Option<&str>) -> Option<(String, Option<
         "str" => "a string".to_owned(),
         "int" => "a number".to_owned(),
         "bool" => "True or False".to_owned(),
+        list if list.starts_with("list") => "a list".to_owned(),
+        dict if dict.starts_with("dict") => "a dict".to_owned(),
         other => format!("`{other}`"),
     };
     let help = called.and_then(|called| takes(called, &functions(called)));
     Some((format!("`{name}` must be {wanted}, not {}: {}", a(of), value.trim_end_matches(')')), help))
 }
 
-/// What is said of a name that nothing has.
+/// What is said of a name that nothing has, and of one that a noun does not have; a guess may follow.
 const NOT_FOUND: (&str, &str) = ("Variable `", "` not found");
+const NOT_OF: (&str, &str) = ("Object of type `", "` has no attribute `");
 
-/// Of what belongs to a rank and is written without it.
-fn bare_name(text: &str) -> Option<(String, Option<String>)> {
-    let name = text.strip_prefix(NOT_FOUND.0)?.strip_suffix(NOT_FOUND.1)?;
-    let of_rank = RankValue::get_methods().is_some_and(|of| {
-        matches!(of.documentation(Ty::any()).members.get(name), Some(DocMember::Function(_)))
-    });
-    let help = match name {
-        "r" => "a program is given its rank: `def program(r):`".to_owned(),
-        name if of_rank => format!("it belongs to the rank that a program is given: write `r.{name}(…)`"),
-        _ => return None,
+/// Of what belongs to a noun and is written without it, or of another one.
+fn misplaced(text: &str) -> Option<(String, Option<String>)> {
+    let (name, message) = match (text.strip_prefix(NOT_FOUND.0), text.strip_prefix(NOT_OF.0)) {
+        (Some(rest), _) => {
+            let (name, _) = rest.split_once(NOT_FOUND.1)?;
+            (name, format!("{}{name}{}", NOT_FOUND.0, NOT_FOUND.1))
+        }
+        (None, Some(rest)) => (rest.split_once(NOT_OF.1)?.1.split_once('`')?.0, text.to_owned()),
+        (None, None) => return None,
     };
-    Some((text.to_owned(), Some(help)))
+    if name == "r" {
+        return Some((message, Some("a program is given its rank: `def program(r):`".to_owned())));
+    }
+    let has = |of: &Methods| of.documentation(Ty::any()).members.shift_remove(name);
+    let written = |noun: &str, member: DocMember| match member {
+        DocMember::Function(_) => format!("`{noun}.{name}(…)`"),
+        DocMember::Property(_) => format!("`{noun}.{name}`"),
+    };
+    let of_rank = RankValue::get_methods().and_then(has);
+    let help = match of_rank {
+        Some(member) => {
+            format!("it belongs to the rank that a program is given: write {}", written("r", member))
+        }
+        None => {
+            let mut nouns = every_noun().into_iter().filter_map(|(noun, of)| Some((noun, has(of)?)));
+            let (noun, member) = nouns.next()?;
+            format!("it belongs to {}: write {}", a(noun), written(noun, member))
+        }
+    };
+    Some((message, Some(help)))
 }
 
 /// What a builtin takes, if there is one of that name.

@@ -36,6 +36,7 @@ impl Builder {
     /// Whether all of these ranks, or all there are, gave true.
     #[track_caller]
     pub fn all_agree(&self, ok: impl Holdable, ranks: Option<&[u32]>) -> Flow<Agreed> {
+        self.require_value("r.all_agree", ok.noun())?;
         self.all_agree_of(ok.operand(self), ranks.map(signed).as_deref())
     }
 
@@ -65,6 +66,7 @@ pub(crate) fn barriers_of_rank(methods: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Agreed> {
         let (ranks, value) = (argument::ranks(ranks)?, operand(eval, ok)?);
+        builder(eval)?.require_value("r.all_agree", ok.get_type())?;
         Ok(builder(eval)?.all_agree_of(value, ranks.as_deref())?)
     }
 }

@@ -15,8 +15,12 @@ use crate::spec::argument::{expected, operand};
 use crate::spec::builder::{Builder, Flow};
 use crate::spec::error::Wrong;
 use crate::spec::evaluation::builder;
+use crate::spec::handle::a;
 use crate::spec::noun::value::Holdable;
 use crate::spec::rank::RankValue;
+
+/// Nouns of which a program cannot ask for a value.
+const NO_VALUES: [&str; 8] = ["buffer", "segment", "comm", "window", "handle", "stream", "event", "thread"];
 
 impl Builder {
     /// Asks: the adversary chooses one of these.
@@ -82,13 +86,28 @@ impl Builder {
     /// Asks whether a value is true.
     #[track_caller]
     pub fn truth(&self, x: impl Holdable) -> Flow<bool> {
+        self.require_value("r.truth", x.noun())?;
         let x = x.operand(self);
         if let Operand::Bool(known) = x { Ok(known) } else { self.ask_whether(Question::Truth(x)) }
+    }
+
+    /// Memory, communicators and the like decide nothing: what a kernel wrote is not known.
+    #[track_caller]
+    pub(crate) fn require_value(&self, asks: &str, noun: &str) -> Flow<()> {
+        if !NO_VALUES.contains(&noun) {
+            return Ok(());
+        }
+        Err(self.wrong(Wrong::new(
+            format!("{asks} of {}, which has no value that is known: data are not computed", a(noun)),
+            "let the run decide by r.choose(name, options), or r.all_agree(r.choose(…)) for all ranks alike; r.failed(x) asks \
+             whether a pointer is null",
+        )))
     }
 
     /// Asks which number it is, at most 4096.
     #[track_caller]
     pub fn number(&self, x: impl Holdable) -> Flow<i64> {
+        self.require_value("r.number", x.noun())?;
         let x = x.operand(self);
         if let Operand::Int(known) = x {
             return Ok(known);
@@ -160,7 +179,7 @@ pub(crate) fn questions_of_rank(methods: &mut MethodsBuilder) {
         x: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<bool> {
-        let x = operand(eval, x)?;
+        let x = Typed(operand(eval, x)?, x.get_type());
         Ok(builder(eval)?.truth(x)?)
     }
 
@@ -169,7 +188,7 @@ pub(crate) fn questions_of_rank(methods: &mut MethodsBuilder) {
         x: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<i64> {
-        let x = operand(eval, x)?;
+        let x = Typed(operand(eval, x)?, x.get_type());
         Ok(builder(eval)?.number(x)?)
     }
 }
