@@ -308,7 +308,7 @@ impl<'a> Lowering<'a> {
                 NO_LOC => self.line_of_callers(process, shape),
                 own => Some(own),
             };
-            if let Some(line) = line.filter(|line| *line != NO_LOC) {
+            if let Some(line) = line {
                 self.program.folded_lines.entry(line).or_insert(before);
             }
             match self.kind(process, shape) {
@@ -319,14 +319,14 @@ impl<'a> Lowering<'a> {
                 CallKind::Collective(_) => {
                     if let Some(comm) = self.comm(call::number(call, "comm")) {
                         *by_comm.entry(comm).or_default() += times;
-                        if line.is_none() {
-                            self.program.folded_elsewhere.insert(comm);
-                        }
-                        if let Some(line) = line {
-                            let folded = self.program.folded_at.entry((comm, line));
-                            let folded = folded.or_insert(FoldedRounds { times: 0, before });
-                            folded.times += times;
-                            folded.before = before;
+                        match line {
+                            Some(line) => {
+                                let folded = self.program.folded_at.entry((comm, line));
+                                let folded = folded.or_insert(FoldedRounds { times: 0, before });
+                                folded.times += times;
+                                folded.before = before;
+                            }
+                            None => _ = self.program.folded_elsewhere.insert(comm),
                         }
                     }
                 }

@@ -66,7 +66,8 @@ pub(crate) fn barriers_of_rank(methods: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Agreed> {
         let (ranks, value) = (argument::ranks(ranks)?, operand(eval, ok)?);
-        builder(eval)?.require_value("r.all_agree", ok.get_type())?;
-        Ok(builder(eval)?.all_agree_of(value, ranks.as_deref())?)
+        let builder = builder(eval)?;
+        builder.require_value("r.all_agree", ok.get_type())?;
+        Ok(builder.all_agree_of(value, ranks.as_deref())?)
     }
 }
