@@ -532,6 +532,25 @@ check(\"step\", step)
     wants(&run(&folder, &["check", "step.star"]), 1, &["FAILS MEM-2", "after tp.all_reduce(grads"]);
 }
 
+/// Whichever round falls otherwise alone, ranks may still part in a later one.
+#[test]
+fn what_ranks_decide_otherwise_in_rounds_is_told_as_the_cause() {
+    let folder = folder("rounds_apart");
+    let rounds = "def train(r, steps):
+    c = r.comm(\"world\", r.world)
+    x = r.mem_alloc(\"x\", 4 * MiB)
+    for n in range(steps):
+        if not r.may(\"skip\"):
+            c.all_reduce(x)
+    r.synchronize()
+
+check(\"skips\", train, steps = 3)
+";
+    write(&folder, "skips.star", rounds);
+    let because = "because   on rank 0 skip = no, on rank 1 skip = yes (skips.star:5)";
+    wants(&run(&folder, &["check", "skips.star"]), 1, &["FAILS COLL-1", because]);
+}
+
 #[test]
 fn a_file_of_a_recording_is_told_from_its_folder_and_an_empty_one_is_named() {
     let mut recorded = Run::new(2);

@@ -91,6 +91,12 @@ impl Finding<'_> {
                     wrong.push(format!("decision {decision} falls otherwise and the finding stays"));
                 }
             }
+            Some(Cause::Disagreement { decision: (decision, _), .. }) => {
+                let at = &decisions[*decision].at.loc;
+                if trials.agreeing(at).expect("it evaluates") != TrialResult::Gone {
+                    wrong.push(format!("ranks decide alike at {at} and the finding stays"));
+                }
+            }
             Some(Cause::Extra { at, .. }) => {
                 let position = trials.position(&at.op).expect("it is of the run");
                 if trials.without(position).expect("it evaluates") != TrialResult::Gone {

@@ -88,6 +88,7 @@ fn cause(shown: &Counterexample) -> Vec<&Located> {
         Some(Cause::Value { decision, peer, .. }) => {
             std::iter::once(at(decision)).chain(peer.as_ref().map(|(peer, _)| at(peer))).collect()
         }
+        Some(Cause::Disagreement { decision, peer }) => vec![at(&decision.0), at(&peer.0)],
         Some(Cause::Order { decision, .. }) => vec![at(decision)],
         Some(Cause::Extra { at, .. }) => vec![at],
         Some(Cause::Difference { at, peer }) => vec![at, peer],

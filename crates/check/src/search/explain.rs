@@ -1,7 +1,7 @@
 //! The counterexample: a run that breaks a rule, the operations of it that matter, and what decided it.
 //!
 //! An operation matters if the run without it does not show the finding; a cause is a decision or a difference between
-//! ranks that makes the finding go away where it falls otherwise. Both are tried, not guessed.
+//! ranks that makes the finding go away where it falls otherwise, or where ranks decide alike. Both are tried, not guessed.
 //! Not here: how a run is told ([`mod@super::replay`]), how a trial is made ([`super::trial`]), and layout.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rankcheck_model::edit::OpPosition;
 use rankcheck_model::machine::Kind;
-use rankcheck_model::{Choice, Op, Rank, Rule, Slot, Source, SourceError, ThreadStart};
+use rankcheck_model::{Choice, Loc, Op, Rank, Rule, Slot, Source, SourceError, ThreadStart};
 
 use super::explore::Exploration;
 use super::repair::Repairs;
@@ -38,7 +38,7 @@ pub struct Counterexample {
     pub sources: BTreeMap<Arc<str>, Arc<str>>,
 }
 
-/// A decision or a difference that makes a finding go away where it falls otherwise.
+/// A decision or a difference that makes a finding go away where it falls otherwise, or is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
     /// A value that nobody determines.
@@ -51,6 +51,13 @@ pub enum Cause {
         instead: String,
         /// A decision of another rank at the same location that fell otherwise, and which of its values.
         peer: Option<(usize, usize)>,
+    },
+    /// Ranks decide otherwise in one place, and the finding goes away where all of them decide alike there, each time.
+    Disagreement {
+        /// Which of the decisions of the run, and which of the values that it decides.
+        decision: (usize, usize),
+        /// The same of another rank.
+        peer: (usize, usize),
     },
     /// Which of several operations goes first.
     Order {
@@ -170,7 +177,7 @@ impl Explaining<'_> {
     /// orders; then differences between what ranks do.
     fn find_cause(&mut self) -> Result<(), SourceError> {
         let values = self.values();
-        for (decision, nth, peer) in values {
+        for &(decision, nth, peer) in &values {
             if let Some(instead) = self.other_value(decision, nth)? {
                 self.shown.cause = Some(Cause::Value { decision, nth, instead, peer });
                 return Ok(());
@@ -182,8 +189,30 @@ impl Explaining<'_> {
                 return Ok(());
             }
         }
-        self.shown.cause = self.difference()?;
+        self.shown.cause = match self.disagreement(&values)? {
+            None => self.difference()?,
+            cause => cause,
+        };
         Ok(())
+    }
+
+    /// Values in which ranks differ, where the finding goes away if all ranks decide alike there, each time that they come by. A
+    /// value that falls otherwise alone leaves open what is decided behind it, so in a loop it may change nothing.
+    fn disagreement(&mut self, values: &[DecidedValue]) -> Result<Option<Cause>, SourceError> {
+        let mut tried: Vec<Loc> = Vec::new();
+        for (decision, nth, peer) in values {
+            let Some(peer) = *peer else { continue };
+            let at = self.shown.run.decisions[*decision].at.loc.clone();
+            if tried.contains(&at) {
+                continue;
+            }
+            let trial = self.trials.agreeing(&at)?;
+            if self.is_gone(trial) {
+                return Ok(Some(Cause::Disagreement { decision: (*decision, *nth), peer }));
+            }
+            tried.push(at);
+        }
+        Ok(None)
     }
 
     /// Every value that was decided: those first in which another rank differs, then what is not the usual case, and

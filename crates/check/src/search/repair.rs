@@ -305,7 +305,9 @@ fn candidates(broken: &Broken<'_>) -> Vec<RepairChange> {
 fn decisions(shown: &Counterexample) -> Vec<(String, Loc)> {
     let mut places: Vec<(String, Loc)> = Vec::new();
     let cause = match &shown.cause {
-        Some(Cause::Value { decision, .. }) => Some(*decision),
+        Some(Cause::Value { decision, .. } | Cause::Disagreement { decision: (decision, _), .. }) => {
+            Some(*decision)
+        }
         Some(Cause::Order { .. } | Cause::Extra { .. } | Cause::Difference { .. }) | None => None,
     };
     let order = cause.into_iter().chain((0..shown.run.decisions.len()).rev());

@@ -12,12 +12,14 @@ use std::sync::Arc;
 use rankcheck_model::describe::{NamesOf, uses};
 use rankcheck_model::edit::{Edits, OpPosition};
 use rankcheck_model::{
-    About, Answer, Choice, Config, Explain, FindingKey, Interruption, LocId, Machine, Mode, Nondet, Op,
+    About, Answer, Choice, Config, Explain, FindingKey, Interruption, Loc, LocId, Machine, Mode, Nondet, Op,
     OpRef, Rank, Rule, Slot, Source, SourceError, State, Statement, Symmetry, Terminator, ThreadStart,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::bounds::Bounds;
 use super::changed::changed;
+use super::explore::explore_agreeing;
 use super::replay::{Decided, decision};
 
 /// What a change does to the finding.
@@ -87,6 +89,8 @@ const MOMENTS: usize = 256;
 const OPERATIONS_OF_RANK: u64 = 16;
 /// Completions of one changed run that are looked at.
 const COMPLETIONS: usize = 64;
+/// States of a program whose ranks decide alike that are looked at.
+const AGREEING_STATES: u64 = 2_000;
 /// How often a run is begun again at most, each time with more known to be contended.
 const ATTEMPTS: usize = 8;
 
@@ -489,6 +493,25 @@ impl<'a> Trials<'a> {
         };
         self.spent += self.bases[base].machine.steps_total() - before;
         Ok(effect)
+    }
+
+    /// What the program shows if its ranks decide alike in a place, each time: the rule must not be broken in any run of it.
+    ///
+    /// # Errors
+    /// If the program cannot be evaluated.
+    pub fn agreeing(&mut self, at: &Loc) -> Result<TrialResult, SourceError> {
+        let left = self.limit.saturating_sub(self.spent);
+        // A state takes at most about as many operations as the run that is shown.
+        let states = (left / self.performed.len().max(1) as u64).min(AGREEING_STATES);
+        let bounds = Bounds { states, ..Bounds::default() };
+        let config = self.bases[0].machine.config.clone();
+        let found = explore_agreeing(self.source, config, &bounds, vec![at.clone()])?;
+        self.spent += found.steps;
+        Ok(match found.bound {
+            Some(_) => TrialResult::Unknown,
+            None if found.broken.contains_key(&self.rule) => TrialResult::Stays,
+            None => TrialResult::Gone,
+        })
     }
 
     /// Makes a trial, again with more known to be contended where it finds something.

@@ -24,13 +24,15 @@ pub(in crate::report) fn cause(shown: &Counterexample) -> Option<String> {
         Decided::Values { words, .. } => words.get(nth).map_or("", String::as_str),
         Decided::Order(words) => words,
     };
+    let apart = |own: (usize, usize), peer: (usize, usize)| {
+        let of = |(decision, nth): (usize, usize)| (decisions[decision].at.op.rank, value(decision, nth));
+        let (first, second) = in_order(of(own), of(peer));
+        let at = &decisions[own.0].at.loc;
+        format!("on rank {} {}, on rank {} {} ({at})", first.0.0, first.1, second.0.0, second.1)
+    };
     let text = match cause {
-        Cause::Value { decision, nth, peer: Some((other, of_other)), .. } => {
-            let at = &decisions[*decision].at;
-            let own = (at.op.rank, value(*decision, *nth));
-            let (first, second) = in_order(own, (decisions[*other].at.op.rank, value(*other, *of_other)));
-            format!("on rank {} {}, on rank {} {} ({})", first.0.0, first.1, second.0.0, second.1, at.loc)
-        }
+        &Cause::Value { decision, nth, peer: Some(peer), .. } => apart((decision, nth), peer),
+        &Cause::Disagreement { decision, peer } => apart(decision, peer),
         Cause::Value { decision, nth, peer: None, .. } => {
             let at = &decisions[*decision].at;
             format!("on rank {}: {} ({})", at.op.rank.0, value(*decision, *nth), at.loc)
