@@ -188,7 +188,7 @@ fn rank_counts(ranks: Option<Value<'_>>) -> starlark::Result<Vec<u32>> {
     let mut counts = Vec::new();
     for value in values {
         let count: i64 = i64::unpack_value(value)?
-            .ok_or_else(|| expected("ranks", "a number or a list of numbers", value))?;
+            .ok_or_else(|| expected("ranks", "a number or a list of numbers, such as `[2, 4]`", value))?;
         let count = u32::try_from(count).ok().filter(|count| (1..=RANKS_AT_MOST).contains(count));
         let count = count.ok_or_else(|| {
             let help = format!("give between 1 and {RANKS_AT_MOST} ranks");

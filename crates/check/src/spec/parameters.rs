@@ -1,5 +1,6 @@
 //! What builtins take, for what is said where an argument does not fit.
 
+use rankcheck_model::Rule;
 use starlark::docs::{DocFunction, DocItem, DocMember, DocParam};
 use starlark::environment::Methods;
 use starlark::typing::Ty;
@@ -18,8 +19,19 @@ const EXTRA_NAMES: (&str, &str) = ("Found `", "` extra named parameter(s) for ca
 /// to write; none for another error. `call` is what stands where it happened.
 pub(crate) fn misuse(text: &str, call: Option<&str>) -> Option<(String, Option<String>)> {
     let called = || call?.split_once('(')?.0.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next();
-    let wrong = extra_argument(text).or_else(|| missing_argument(text));
+    let wrong = extra_argument(text).or_else(|| missing_argument(text)).or_else(|| too_many(text, call));
     wrong.or_else(|| argument_of_type(text, called())).or_else(|| misplaced(text))
+}
+
+/// What Starlark says of a call of a function of its own that is given more or less than it takes.
+const WRONG_NUMBER: &str = "Wrong number of positional arguments";
+
+/// Starlark's own function is called where one of the rank of the same name is meant.
+fn too_many(text: &str, call: Option<&str>) -> Option<(String, Option<String>)> {
+    let (called, _) = call.filter(|_| text.starts_with(WRONG_NUMBER))?.split_once('(')?;
+    RankValue::get_methods()?.documentation(Ty::any()).members.shift_remove(called)?;
+    let help = format!("`{called}` is Starlark's own; the one of the rank is `r.{called}(…)`");
+    Some((text.to_owned(), Some(help)))
 }
 
 /// What a call says that gives more arguments than the function takes.
@@ -84,8 +96,16 @@ fn misplaced(text: &str) -> Option<(String, Option<String>)> {
         (None, Some(rest)) => (rest.split_once(NOT_OF.1)?.1.split_once('`')?.0, text.to_owned()),
         (None, None) => return None,
     };
-    if name == "r" {
-        return Some((message, Some("a program is given its rank: `def program(r):`".to_owned())));
+    let family = |rule: &&Rule| rule.id().split_once('-').is_some_and(|(family, _)| family == name);
+    let known = match name {
+        "r" => Some("a program is given its rank: `def program(r):`".to_owned()),
+        "print" => {
+            Some("a program prints nothing; reports show `r.step(\"…\")` among what a rank does".to_owned())
+        }
+        _ => Rule::ALL.iter().find(family).map(|rule| format!("a rule is named by a text: `\"{rule}\"`")),
+    };
+    if known.is_some() {
+        return Some((message, known));
     }
     let has = |of: &Methods| of.documentation(Ty::any()).members.shift_remove(name);
     let written = |noun: &str, member: DocMember| match member {

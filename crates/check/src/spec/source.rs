@@ -270,14 +270,18 @@ impl SpecSource {
             Err(wrong(message, "make the values of the program smaller"))
         });
         let builder = evaluation.into_builder();
-        if let Some(noun) = take_tested() {
+        let wrong = result.err().map(|error| (explain(&error), error));
+        // An error that shows a value makes a text of it, which is no question of the program.
+        let shown = |noun: &str| {
+            wrong.as_ref().is_some_and(|((message, _), _)| message.contains(&format!("<{noun}>")))
+        };
+        if let Some(noun) = take_tested().filter(|noun| !shown(noun)) {
             let (message, help) = tested_message(noun);
             builder.fail(message, Some(self.check_loc()), Some(help));
         }
-        if let Err(error) = result
+        if let Some(((message, help), error)) = wrong
             && !builder.stopped()
         {
-            let (message, help) = explain(&error);
             // The limits of the interpreter give no span, only the calls that they interrupt.
             let frames = &error.call_stack().frames;
             let call = frames.iter().rev().find_map(|frame| frame.location.as_ref());
