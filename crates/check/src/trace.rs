@@ -219,11 +219,20 @@ pub enum TraceError {
     Spec(#[from] SpecError),
     /// The trace speaks of something that the spec no longer has.
     #[error("{0}")]
-    #[diagnostic(help("the spec was edited since the trace was recorded; record it again"))]
+    #[diagnostic(help(
+        "the spec was edited since the trace was written, and this is no run of it any more; `rankcheck check SPEC` says whether it \
+         still fails, and `--trace-out DIR` writes a trace of that"
+    ))]
     Misfit(String),
 }
 
 impl Trace {
+    /// Each parameter with its value, in words.
+    #[must_use]
+    pub fn setting(&self) -> Vec<String> {
+        self.params.iter().map(|(name, value)| format!("{name} = {value}")).collect()
+    }
+
     /// Writes a trace file, named after the check, whole or not at all. Returns its path.
     ///
     /// # Errors
@@ -296,13 +305,13 @@ impl Loaded {
         let misfit = TraceError::Misfit;
         let named = spec.checks.iter().find(|check| check.name == trace.check);
         let check = named.ok_or_else(|| misfit(format!("{} has no check \"{}\"", spec.path, trace.check)))?;
+        if !check.ranks.contains(&trace.ranks) {
+            return Err(misfit(format!("check \"{}\" does not run with {} ranks", check.name, trace.ranks)));
+        }
         let params = check.combinations().into_iter().find(|params| printed(params) == trace.params);
-        let stated = || {
-            let each = trace.params.iter().map(|(name, value)| format!("{name} = {value}"));
-            each.collect::<Vec<_>>().join(", ")
-        };
-        let params = params
-            .ok_or_else(|| misfit(format!("check \"{}\" does not run with {}", check.name, stated())))?;
+        let params = params.ok_or_else(|| {
+            misfit(format!("check \"{}\" does not run with {}", check.name, trace.setting().join(", ")))
+        })?;
         let platform = trace.platform.parse().map_err(|error: UnknownPlatform| misfit(error.to_string()))?;
         let source: Arc<dyn Source> = Arc::new(check.source(trace.ranks, &params, &check.assume)?);
         let config = config(check, trace.ranks, platform, &check.assume);

@@ -57,7 +57,9 @@ impl ReplayArguments {
 }
 
 fn text(Loaded { spec, trace, .. }: &Loaded, run: &Replayed) -> String {
-    let mut out = format!("{} \"{}\"   {} ranks", spec.path, trace.check, trace.ranks);
+    let setting = std::iter::once(format!("{} ranks", trace.ranks)).chain(trace.setting());
+    let setting = setting.collect::<Vec<_>>().join(", ");
+    let mut out = format!("{} \"{}\"   {setting}", spec.path, trace.check);
     if spec.digest != trace.digest {
         out.push_str("\nnote: the spec was edited since; the choices still fit");
     }

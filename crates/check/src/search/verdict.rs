@@ -538,7 +538,7 @@ fn fails_unexpectedly(
         Verdict::Unknown(_) => None,
         Verdict::Holds => Some(format!("expected to fail {primary}, but it holds")),
         Verdict::Fails { rules, .. } if rules != stated => {
-            Some(format!("expected rules {}, found {}", ids(stated), ids(rules)))
+            Some(format!("expected to break {}, but breaks {}", ids(stated), ids(rules)))
         }
         Verdict::Fails { primary: found, .. } if *found != primary => {
             Some(format!("expected {primary} first, but {found} has the smaller causal past"))
