@@ -13,6 +13,7 @@ pub(crate) mod flag;
 pub(crate) mod graph;
 pub(crate) mod group;
 pub(crate) mod ipc;
+pub(crate) mod launch_cycle;
 pub(crate) mod launch_order;
 pub(crate) mod memory;
 pub(crate) mod mutex;

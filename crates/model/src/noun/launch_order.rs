@@ -16,6 +16,7 @@ use crate::judge::finding::OpRef;
 use crate::judge::finding::{About, FindingKey, Rule};
 use crate::machine::{Condition, Machine};
 use crate::noun::collective::Launch;
+use crate::noun::launch_cycle::{LaunchCycle, LaunchPoints, reached};
 use crate::noun::p2p::Progress;
 use crate::noun::stream::Work;
 use crate::noun::thread::ThreadState;
@@ -303,8 +304,9 @@ impl Machine {
     /// Notes a collective or a transfer that runs now. Two communicators that share ranks must launch in one
     /// order everywhere, unless kernels co-reside.
     pub(crate) fn ran(&self, state: &mut State, comm: CommId, members: Arc<[Ran]>) {
-        let clashes = self.launch_clashes(state, comm, &members);
-        let past = if clashes.is_empty() { CausalPast::default() } else { members[0].called.past() };
+        let (clashes, cycles) = self.launch_clashes(state, comm, &members);
+        let none = clashes.is_empty() && cycles.is_empty();
+        let past = if none { CausalPast::default() } else { members[0].called.past() };
         let mut executed = std::mem::take(&mut Executions::of_mut(state.shared_mut()).launches);
         executed.push(Executed { comm, members });
         // A declaration may name any launch.
@@ -338,15 +340,26 @@ impl Machine {
                 )
             });
         }
+        for cycle in cycles {
+            let ops: Vec<OpRef> = cycle.steps.iter().map(|step| step.behind.1.op).collect();
+            self.find(state, Rule::Coll4, cycle.about, &ops, past.clone(), || {
+                self.launch_cycle_in_words(&cycle)
+            });
+        }
     }
 
     /// Earlier runs of other communicators that some rank launched before this one, some rank after it, and that
-    /// nothing orders: one for each object that COLL-4 is not broken on yet.
+    /// nothing orders, and circles of several: one for each object that COLL-4 is not broken on yet.
     ///
     /// All of them, because in which order launches ran is no part of a state: which comes first here is history.
-    fn launch_clashes(&self, state: &mut State, comm: CommId, now: &Arc<[Ran]>) -> Vec<Clash> {
+    fn launch_clashes(
+        &self,
+        state: &mut State,
+        comm: CommId,
+        now: &Arc<[Ran]>,
+    ) -> (Vec<Clash>, Vec<LaunchCycle>) {
         if self.config.coresident > 1 {
-            return Vec::new();
+            return Default::default();
         }
         // Nearly always all ranks launched them in one order.
         let mut in_order = true;
@@ -356,14 +369,16 @@ impl Machine {
             orders.add_ran(ran);
         }
         if in_order || !self.several_comms() {
-            return Vec::new();
+            return Default::default();
         }
         let of_rank: FxHashMap<Rank, &Ran> = now.iter().map(|n| (n.rank, n)).collect();
         let turned = |e: &Ran| of_rank.get(&e.rank).is_some_and(|n| !e.launched_before(n));
         // What a clash with each communicator is about; none if that is found already.
         let mut open: FxHashMap<CommId, Option<About>> = FxHashMap::default();
         let mut clashes = Vec::new();
+        let mut any_turned = false;
         for earlier in state.executed().iter().filter(|earlier| earlier.members.iter().any(turned)) {
+            any_turned = true;
             let about = open.entry(earlier.comm).or_insert_with(|| {
                 let about = self.of_both(comm, earlier.comm);
                 // By no rank alone: it takes two to launch in two orders.
@@ -375,7 +390,10 @@ impl Machine {
                 *about = None;
             }
         }
-        clashes
+        let cycles = if any_turned { self.launch_cycles(state, comm, now) } else { Vec::new() };
+        let told = |cycle: &LaunchCycle| clashes.iter().any(|clash| clash.about == cycle.about);
+        let cycles = cycles.into_iter().filter(|cycle| !told(cycle)).collect();
+        (clashes, cycles)
     }
 
     /// What a clash of two communicators is about: the same whichever ran first.
@@ -410,7 +428,7 @@ impl Machine {
             return;
         }
         let to_run = StillToRun::in_state(state);
-        let executed = state.executed().iter().filter(|earlier| to_run.may_come_before(earlier));
+        let executed = to_run.may_still_clash(state.executed());
         to.unordered(executed, |Executed { comm, members }, to| {
             comm.identify(to);
             for ran in members.iter() {
@@ -429,8 +447,7 @@ impl Machine {
     pub(crate) fn executed_hash(state: &State) -> u128 {
         let of_threads = |ran: &Ran| state.rank(ran.rank).threads().len() > 1;
         let of_two_threads = |earlier: &&Executed| earlier.members.iter().any(of_threads);
-        let mut executed = state.executed().iter().filter(of_two_threads).peekable();
-        if executed.peek().is_none() {
+        if !state.executed().iter().any(|earlier| of_two_threads(&earlier)) {
             return 0;
         }
         let to_run = StillToRun::in_state(state);
@@ -443,7 +460,7 @@ impl Machine {
             fingerprint(&(comm, members.iter().map(member).collect::<Vec<_>>()))
         };
         // In which order they ran is no part of a state.
-        executed.filter(|earlier| to_run.may_come_before(earlier)).map(hash).fold(0, u128::wrapping_add)
+        to_run.may_still_clash(state.executed()).filter(of_two_threads).map(hash).fold(0, u128::wrapping_add)
     }
 
     /// Forgets what no launch that is still to run can clash with.
@@ -452,7 +469,8 @@ impl Machine {
         let (queued, to_come) = (needed(Condition::LaunchesQueued), needed(Condition::LaunchesToCome));
         // The blocks of recorded runs are long, so it is not looked at what is left of them.
         let to_run = StillToRun::of(state, executed, queued, |thread| to_come && thread.running());
-        executed.retain(|earlier| to_run.may_come_before(earlier));
+        let mut reached = reached(executed, to_run.points()).into_iter();
+        executed.retain(|_| reached.next().expect("each is reached or not"));
     }
 }
 
@@ -505,13 +523,20 @@ impl<'a> StillToRun<'a> {
         Self(of_rank)
     }
 
-    /// Whether one of them may be launched before this: otherwise nothing can be launched the other way round any more.
-    fn may_come_before(&self, earlier: &Executed) -> bool {
-        earlier.members.iter().any(|ran| {
-            let ToRun { launched, to_come } = &self.0[&ran.rank];
-            let before = |(called, issue): &(&Clock, u32)| !ran.launched_before_call(called, *issue);
-            launched.iter().chain(to_come).any(before)
-        })
+    /// Those that one of them may be launched before, or before others that are so, and so on: nothing else can be launched the
+    /// other way round any more, or be part of a circle.
+    fn may_still_clash<'e>(&self, executed: &'e [Executed]) -> impl Iterator<Item = &'e Executed>
+    where
+        'a: 'e,
+    {
+        let reached = reached(executed, self.points());
+        executed.iter().zip(reached).filter(|(_, reached)| *reached).map(|(earlier, _)| earlier)
+    }
+
+    fn points(&self) -> LaunchPoints<'a> {
+        let of_rank =
+            |ToRun { launched, to_come }: &ToRun<'a>| launched.iter().chain(to_come).copied().collect();
+        self.0.iter().map(|(rank, to_run)| (*rank, of_rank(to_run))).collect()
     }
 
     /// Which of those that were made on its rank it was launched after in every run.
