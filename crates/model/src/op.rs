@@ -276,6 +276,25 @@ impl Op {
         self.verb().slots()
     }
 
+    /// Whether both make one kind of thing, so that whoever uses what the one makes can use what the other makes.
+    #[must_use]
+    pub fn makes_what_is_made_by(&self, other: &Self) -> bool {
+        use std::mem::discriminant as kind;
+        match (self, other) {
+            (Self::Thread(one), Self::Thread(other)) => kind(one) == kind(other),
+            (Self::Comm(one), Self::Comm(other)) => kind(one) == kind(other),
+            (Self::Window(one), Self::Window(other)) => kind(one) == kind(other),
+            (Self::Memory(one), Self::Memory(other)) => kind(one) == kind(other),
+            (Self::Pool(one), Self::Pool(other)) => kind(one) == kind(other),
+            (Self::Ipc(one), Self::Ipc(other)) => kind(one) == kind(other),
+            (Self::Barrier(one), Self::Barrier(other)) => kind(one) == kind(other),
+            (Self::Store(one), Self::Store(other)) => kind(one) == kind(other),
+            (Self::Map(one), Self::Map(other)) => kind(one) == kind(other),
+            (Self::List(one), Self::List(other)) => kind(one) == kind(other),
+            _ => kind(self) == kind(other),
+        }
+    }
+
     /// The operation in the spec's own names: `tp.register(x)`. `token` says what a name is called, `operand` what
     /// an operand is at that moment.
     #[must_use]

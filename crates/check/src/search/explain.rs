@@ -348,7 +348,11 @@ impl Explaining<'_> {
     fn exchange(&mut self, of: &AlikeOperation, peer: &AlikeOperation, common: u32) -> Option<Cause> {
         let known = of.slots == peer.slots || peer.uses.iter().all(|slot| slot.index < common);
         let possible = peer.op.slots() <= of.op.slots() && peer.op.admits(of.position.rank);
-        if !(known && possible) {
+        // What uses the result goes on with that of the other. Two calls of the same words differ in nothing that could be told.
+        let performed = self.trials.performed_at(of.position)?;
+        let usable = peer.op.makes_what_is_made_by(&of.op) || !self.trials.is_used(performed);
+        let text = |of: &AlikeOperation| self.shown.run.operation(&of.at).map(|operation| &operation.call);
+        if !(known && possible && usable) || text(of) == text(peer) {
             return None;
         }
         let trial = self.trials.exchanged(of.position, &peer.op);

@@ -603,7 +603,7 @@ impl RepairChange {
                 format!("without {call} ({at}), whose memory then stays to the end of the program")
             }
             Self::Swap { first, second, on } => {
-                format!("{}{} before {}", on.words(), named(second), named(first))
+                format!("{}{} and {} in each other's place", on.words(), named(first), named(second))
             }
             Self::Group { first, last, wide: _, on } => {
                 format!("{}from {} to {} in one group", on.words(), named(first), named(last))

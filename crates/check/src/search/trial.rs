@@ -398,7 +398,8 @@ impl<'a> Trials<'a> {
     }
 
     /// Whether an operation of the run uses what this one makes.
-    pub(crate) fn is_used(&self, performed: &Performed) -> bool {
+    #[must_use]
+    pub fn is_used(&self, performed: &Performed) -> bool {
         let OpPosition { rank, start, .. } = performed.at;
         performed.produces.clone().any(|index| self.used.contains(&(rank, Slot { start, index })))
     }
@@ -531,7 +532,8 @@ impl<'a> Trials<'a> {
             }
             match result {
                 Ok(effect) => return Ok(effect),
-                Err(Again::Source(error)) => return Err(error),
+                // What is changed so is no program: without an operation, somebody may ask for what it would have made.
+                Err(Again::Source(_)) => return Ok(TrialResult::Stays),
                 Err(Again::GiveUp) => return Ok(TrialResult::Unknown),
                 Err(Again::With(config)) => match self.base_of(*config)? {
                     Some(wider) => base = wider,
@@ -684,15 +686,16 @@ impl<'a> Trials<'a> {
     }
 
     /// What the run shows where an operation is another one, which [admits](Op::admits) its rank. What uses the result
-    /// of the first is left out.
+    /// of the first goes on with that of the other.
     pub fn exchanged(&mut self, at: OpPosition, op: &Op) -> TrialResult {
         let op = op.clone();
-        let mut left_out = self.with_users(at);
-        left_out.remove(&at);
         let slots =
             self.performed_at(at).map(|performed| (at, performed.produces.end - performed.produces.start));
-        let edits =
-            Edits { left_out, slots: slots.into_iter().collect(), answers: Arc::clone(&self.answers) };
+        let edits = Edits {
+            slots: slots.into_iter().collect(),
+            answers: Arc::clone(&self.answers),
+            ..Edits::default()
+        };
         let source = changed(self.source, move |block, of| {
             if (of.rank, of.start) != (at.rank, at.start) {
                 return Ok(None);
