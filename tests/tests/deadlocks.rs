@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use proptest::strategy::{Strategy, ValueTree};
-use rankcheck::closure::{Builder, Flow, Program, Rule};
+use rankcheck::closure::{Builder, Flow, Payload, Program, Rule};
 use rankcheck::report;
 use rankcheck::search::explore::explore;
-use rankcheck::search::{BrokenRule, Counterexample, Replayed, Verdict, replay};
-use rankcheck_model::Source;
+use rankcheck::search::{Bounds, BrokenRule, Counterexample, Replayed, Verdict, replay};
+use rankcheck_model::{Config, Source};
 use rankcheck_tests::agreement::bounds;
 use rankcheck_tests::random::Family;
 
@@ -201,6 +201,52 @@ fn three_communicators_in_a_circle_are_named_after_their_order() {
     for comm in ["ab", "bc", "ca"] {
         assert!(sentence.contains(&format!("a collective of {comm} ")), "{sentence}");
     }
+}
+
+/// On streams of their own nothing waits as long as kernels run together, and no two ranks turn two communicators round.
+#[test]
+fn a_circle_on_streams_of_their_own_rests_on_kernels_that_run_together() {
+    let program = |turns: bool| {
+        Program::new(3, move |r| {
+            let mut mine = Vec::new();
+            for (name, members) in [("ab", [0, 1]), ("bc", [1, 2]), ("ca", [0, 2])] {
+                if members.contains(&r.rank()) {
+                    let x = r.mem_alloc(name, 4 * MIB)?;
+                    let comm = r.comm(name, members)?;
+                    comm.all_reduce(r, &x)?;
+                    mine.push((name, comm, x));
+                }
+            }
+            r.synchronize()?;
+            r.barrier(None)?;
+            let first = ["ab", "bc", "ca"][r.rank() as usize];
+            mine.sort_by_key(|(name, ..)| turns && *name != first);
+            for (name, comm, x) in mine {
+                comm.all_reduce(r, Payload::of(&x).on(&r.stream(name)))?;
+            }
+            Ok(())
+        })
+    };
+    let turned = program(true).check().expect("the program is good");
+    let text = report::text(&turned);
+    let Verdict::Fails { rules, .. } = &turned.run().verdict else { panic!("{text}") };
+    assert_eq!(rules, &BTreeSet::from([Rule::Coll4]), "{text}");
+    assert!(text.contains("latent"), "{text}");
+    for step in
+        ["rank 0 launches ab before ca", "rank 1 launches bc before ab", "rank 2 launches ca before bc"]
+    {
+        assert!(text.contains(step), "{step} is missing in:\n{text}");
+    }
+    let kept = program(false).check().expect("the program is good");
+    assert!(matches!(kept.run().verdict, Verdict::Holds), "{}", report::text(&kept));
+    let assumed = program(true).coresident(2).check().expect("the program is good");
+    assert!(matches!(assumed.run().verdict, Verdict::Holds), "{}", report::text(&assumed));
+    // Whichever of the launches runs last.
+    let source: Arc<dyn Source> = Arc::new(program(true).source(3, &[]).expect("the program is good"));
+    let reduced = explore(&source, Config::new(3), &Bounds::default()).expect("the program is good");
+    let found: Vec<Vec<Rule>> =
+        reduced.outcomes.keys().map(|end| end.findings.iter().map(|(rule, _)| *rule).collect()).collect();
+    assert_eq!(found, [vec![Rule::Coll4]]);
 }
 
 /// Registrations of many ranks in two orders: all of them are in the sentence, which stays short.

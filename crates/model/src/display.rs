@@ -94,7 +94,7 @@ impl Machine {
             Op::Collective(call) => self.operands_of_collective(state, rank, call, &mut operands),
             Op::Transfer(call) => {
                 let held = Self::len_bytes(state, rank, &call.buffer);
-                if held != Some(call.count * call.dtype.len_bytes()) {
+                if held != Some(call.count.saturating_mul(call.dtype.len_bytes())) {
                     operands.push(format!("count = {}", call.count));
                 }
                 operands.extend(unusual_dtype(call.dtype));

@@ -568,6 +568,17 @@ impl Machine {
         }
     }
 
+    /// Somebody asks which number something is that is none.
+    pub(crate) fn no_number(&self, loc: LocId, value: &Value) {
+        let value = self.value_name(value);
+        let message = format!("r.number asks for a number from 0 to {}, and this is {value}", Answer::MAX);
+        let help = "what is missing in a map is no number: say which one it is, m.get(key, 0)".to_owned();
+        let error = SourceError { message, loc: Some(self.source.loc(loc)), help: Some(help) };
+        self.interrupt(|pending| {
+            pending.source.get_or_insert(error);
+        });
+    }
+
     /// `file:line` of an operation.
     pub(crate) fn at(&self, op: &OpRef) -> String {
         self.source.loc(op.loc).to_string()

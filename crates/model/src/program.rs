@@ -256,7 +256,7 @@ pub enum Question {
     Equal(Operand, Operand),
     /// Is this value true?
     Truth(Operand),
-    /// The number in this slot, at most [`MAX_NUMBER`].
+    /// The number in this slot. A program that asks for anything else there cannot be evaluated.
     Number(Operand),
     /// Is the key in the map?
     MapHas {
@@ -292,9 +292,6 @@ pub enum Question {
         event: Token,
     },
 }
-
-/// The largest number that a program may ask for; what is larger is data, not control.
-pub const MAX_NUMBER: u32 = 4096;
 
 impl Question {
     /// How many slots the answer produces.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ContentId, Token};
-use crate::program::{Answer, MAX_NUMBER};
+use crate::program::Answer;
 use crate::rank::Rank;
 
 /// What the objects in values are called by whoever runs a program.
@@ -227,11 +227,11 @@ impl<O: Objects> Value<O> {
         }
     }
 
-    /// The number that control flow gets, at most [`MAX_NUMBER`]; 0 for what is no number.
+    /// The number that control flow gets; none for what is no number, or none that an answer can be.
     #[must_use]
-    pub fn number(&self) -> Answer {
-        let number = if let Self::Int(number) = self { *number } else { 0 };
-        u32::try_from(number.clamp(0, i64::from(MAX_NUMBER))).expect("clamped")
+    pub fn number(&self) -> Option<Answer> {
+        let Self::Int(number) = self else { return None };
+        Answer::try_from(*number).ok()
     }
 
     /// The buffer, if it is one.

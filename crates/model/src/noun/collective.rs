@@ -185,7 +185,7 @@ impl Describe for Declared {
 impl Launch {
     /// Bytes that a rank's input and output need.
     fn needs(call: &Call, members: usize, counting: Counting) -> (u64, u64) {
-        call.kind.needs(call.count * call.dtype.len_bytes(), members, counting)
+        call.kind.needs(call.len_bytes(), members, counting)
     }
 
     /// Larger is launched earlier out of a group, within the precision of NCCL's sorter
@@ -194,7 +194,8 @@ impl Launch {
         const UNIT_LOG2: u32 = 10;
         const MAX_LOG2: u32 = 30;
         let units =
-            (self.part_bytes() * self.call.kind.weight(members as u64)).min(1 << MAX_LOG2) >> UNIT_LOG2;
+            self.part_bytes().saturating_mul(self.call.kind.weight(members as u64)).min(1 << MAX_LOG2)
+                >> UNIT_LOG2;
         match units {
             0..4 => units,
             _ => {
@@ -205,7 +206,7 @@ impl Launch {
     }
 
     fn part_bytes(&self) -> u64 {
-        self.call.count * self.call.dtype.len_bytes()
+        self.call.len_bytes()
     }
 
     /// Whether input and output lie in windows. Members without the one are compared by the other.
@@ -279,13 +280,13 @@ impl Machine {
         let members = self.members(comm);
         let me = members.iter().position(|member| *member == rank)?;
         let shares = call.kind.shares(me, members.len());
-        let len_bytes = call.count * call.dtype.len_bytes();
+        let len_bytes = call.len_bytes();
         let half = |share: &Share| {
             let whole = match share.direction {
                 Direction::Send => send,
                 Direction::Recv => recv,
             };
-            let offset_bytes = whole.offset_bytes + share.part * len_bytes;
+            let offset_bytes = whole.offset_bytes.saturating_add(share.part.saturating_mul(len_bytes));
             let buffer = Arc::new(Buffer { offset_bytes, len_bytes, ..whole.clone() });
             let (peer, count, dtype) = (members[share.peer], call.count, call.dtype);
             Half { direction: share.direction, peer, buffer, count, dtype, window: None, op }
@@ -384,6 +385,7 @@ impl Cx<'_> {
             recorded: Recorded::No,
             op,
         };
+        self.judge_overlap(&launch, counting);
         if self.this().group().is_open() {
             self.this_mut().group_mut().add(GroupCall::Launch { comm, launch: Arc::new(launch) });
             self.done(&[]);
@@ -399,6 +401,34 @@ impl Cx<'_> {
         }
         self.enqueue_launch(launch);
         self.done(&[]);
+    }
+
+    /// A kernel may write its output while others still read their inputs out of the same bytes, unless the one lies in the
+    /// other just as it does in place.
+    fn judge_overlap(&mut self, launch: &Launch, counting: Counting) {
+        let Launch { call, comm, send, recv, op, .. } = launch;
+        // One buffer is given for both: every rank's part lies where it belongs.
+        if counting != Counting::Both || send == recv || send.memory != recv.memory {
+            return;
+        }
+        let (m, rank) = (self.m, self.rank);
+        let members = m.members(*comm);
+        let me = members.iter().position(|member| *member == rank).expect("who calls it is a member");
+        let at = (send.offset_bytes, recv.offset_bytes);
+        if !call.kind.overlaps(call.len_bytes(), (me, members.len()), at) {
+            return;
+        }
+        let past = self.here().past();
+        m.find(self.state, Rule::Mem2, About::Memory(rank, recv.memory), &[*op], past, || {
+            format!(
+                "rank {} runs {} with an output that shares bytes with its input and is not in place ({}): what is still to be read \
+                 may be written first",
+                rank.0,
+                m.call_name(launch),
+                m.at(op)
+            )
+        });
+        Machine::undefine(self.state, *op);
     }
 
     /// The transfers that NCCL makes of this call; none if it is a kernel.
@@ -549,7 +579,7 @@ impl Cx<'_> {
                     )
                 });
             }
-            if offset + needed > window_len {
+            if offset.saturating_add(needed) > window_len {
                 m.find(self.state, Rule::Win10, About::Window(launch.comm, nth), &ops, clock.past(), || {
                     format!(
                         "rank {} runs {} on {} past the end of window #{nth} of {} ({})",

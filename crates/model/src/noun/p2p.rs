@@ -679,7 +679,7 @@ impl Cx<'_> {
             return None;
         };
         let (count, dtype) = (call.count, call.dtype);
-        let buffer = self.long_enough((buffer, count * dtype.len_bytes()));
+        let buffer = self.long_enough((buffer, count.saturating_mul(dtype.len_bytes())));
         Some((comm, Half { direction: call.direction, peer, buffer, count, dtype, window: None, op }))
     }
 

@@ -448,7 +448,11 @@ impl Cx<'_> {
                 self.answer(is(truth), &[]);
             }
             Question::Number(of) => {
-                let number = Machine::value(self.state, rank, of).number();
+                let value = Machine::value(self.state, rank, of);
+                let number = value.number().unwrap_or_else(|| {
+                    self.m.no_number(self.op.loc, &value);
+                    0
+                });
                 self.answer(number, &[]);
             }
             Question::MapHas { .. } | Question::MapItems { .. } | Question::ListLen { .. } => {

@@ -31,7 +31,8 @@ impl ProgramThread<'_, '_> {
             Question::Failed(of) => Answer::from(self.value(of) == Value::Null),
             Question::Equal(a, b) => Answer::from(self.value(a).same(&self.value(b))),
             Question::Truth(of) => Answer::from(self.value(of).truth()),
-            Question::Number(of) => self.value(of).number(),
+            // The model refuses to judge a program that asks this of anything else.
+            Question::Number(of) => self.value(of).number().unwrap_or(0),
             Question::MapHas { map, key } => {
                 let key = self.value(key);
                 Answer::from(self.run.tables().containers.has(*map, &key))

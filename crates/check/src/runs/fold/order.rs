@@ -331,10 +331,17 @@ fn of_call(
         CallKind::Collective(of_kind) => {
             let part = of("count")?.saturating_mul(vendor::dtype(of("dtype")?)?.len_bytes());
             // Of several communicators that had this address, the largest: more bytes are touched, not fewer.
-            let members = member.comms_at(of("comm")?).map(|comm| world.comm(comm).members.len()).max()?;
+            let comms = || member.comms_at(of("comm").unwrap_or(0)).map(|comm| &world.comm(comm).members);
+            let members = comms().map(Vec::len).max()?;
             let (sends, receives) = of_kind.needs(part, members, Counting::Both);
             let (send, recv) = (of("send")?, of("recv")?);
-            let full = (send == 0 && sends > 0) || (recv == 0 && receives > 0);
+            // What it does to itself depends on where both lie.
+            let mut overlaps = comms().map(|members| {
+                let me = members.iter().position(|other| *other == Some(member.rank));
+                me.is_none_or(|me| of_kind.overlaps(part, (me, members.len()), (send, recv)))
+            });
+            let full =
+                (send == 0 && sends > 0) || (recv == 0 && receives > 0) || overlaps.any(|overlaps| overlaps);
             OrderEffect::Touches(Arc::new(TouchedRanges {
                 stream: of("stream")?,
                 ranges: vec![

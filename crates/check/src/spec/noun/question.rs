@@ -104,7 +104,7 @@ impl Builder {
         )))
     }
 
-    /// Asks which number it is, at most 4096.
+    /// Asks which number it is, from 0 on.
     #[track_caller]
     pub fn number(&self, x: impl Holdable) -> Flow<i64> {
         self.require_value("r.number", x.noun())?;

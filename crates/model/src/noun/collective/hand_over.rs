@@ -91,7 +91,7 @@ impl Machine {
     }
 
     fn hand_over_slots(&self, comm: CommId, call: &Call) -> (u32, u32) {
-        let len_bytes = call.count * call.dtype.len_bytes();
+        let len_bytes = call.len_bytes();
         self.config.platform.hand_over_slots(self.members(comm).len(), len_bytes)
     }
 

@@ -289,6 +289,27 @@ impl CollectiveKind {
         }
     }
 
+    /// Whether the input and the output of a member share bytes and do not lie as they do in place (`nccl.h`): where one of them has
+    /// a part for each member, the other is the member's own. Both are given by where they begin.
+    #[must_use]
+    pub fn overlaps(
+        self,
+        part_bytes: u64,
+        (me, members): (usize, usize),
+        (input, output): (u64, u64),
+    ) -> bool {
+        let (input_bytes, output_bytes) = self.needs(part_bytes, members, Counting::Both);
+        let own = part_bytes.saturating_mul(me as u64);
+        let Facts { input: inputs, output: outputs, .. } = self.facts();
+        let in_place = match (inputs, outputs) {
+            (Parts::One, Parts::Each) => input == output.saturating_add(own),
+            (Parts::Each, Parts::One) => output == input.saturating_add(own),
+            (Parts::One, Parts::One) | (Parts::Each, Parts::Each) => input == output,
+        };
+        let share = input < output.saturating_add(output_bytes) && output < input.saturating_add(input_bytes);
+        share && !in_place
+    }
+
     /// The way to or from the root in words, with a space before them; empty without a root.
     #[must_use]
     pub fn way(self) -> String {

@@ -23,6 +23,13 @@ pub(crate) struct Call {
     pub(crate) declared: Declared,
 }
 
+impl Call {
+    /// Bytes of a part; as many as there can be where the count is larger than memory.
+    pub(crate) fn len_bytes(&self) -> u64 {
+        self.count.saturating_mul(self.dtype.len_bytes())
+    }
+}
+
 impl From<&Collective> for Call {
     fn from(call: &Collective) -> Self {
         let Collective { kind, count, dtype, op, stream, declared, .. } = *call;

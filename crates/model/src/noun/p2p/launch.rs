@@ -58,7 +58,7 @@ impl Half {
     }
 
     pub(super) fn len_bytes(&self) -> u64 {
-        self.count * self.dtype.len_bytes()
+        self.count.saturating_mul(self.dtype.len_bytes())
     }
 }
 
