@@ -391,6 +391,12 @@ impl Process {
         self.call(signature!("cudaFree", "address"), &[Field::Address(address)]);
     }
 
+    /// Records `cudaFree`, which returns this error.
+    pub fn refused_free(&mut self, address: u64, code: i64) {
+        self.enter(signature!("cudaFree", "address"), &[Field::Address(address)]);
+        self.fails(code);
+    }
+
     /// `cudaMallocAsync` on a stream returns this address.
     pub fn malloc_on(&mut self, bytes: u64, address: u64, stream: u64) -> u64 {
         let fields = [Field::Number(bytes), Field::Address(stream)];

@@ -287,6 +287,83 @@ fn split_children_are_their_own() {
     fails(absent, "split-absent", "COMM-1", &["rank 0 waits in the set-up", "groups.py:6", "rank 3"]);
 }
 
+/// A child has its members in an order in which somebody may be missing.
+#[test]
+fn who_is_who_in_a_split_is_not_known_where_a_rank_was_not_recorded() {
+    let run = || {
+        let mut run = Run::new(4);
+        run.all(|process, rank| {
+            let (comm, buffer, stream) = set_up(process, rank, 4);
+            let child = process.split(comm, 0, rank.into());
+            match rank {
+                1 => process.send(buffer, 1024, (3, child, stream)),
+                3 => process.recv(buffer, 1024, (1, child, stream)),
+                _ => {}
+            }
+            process.synchronize(stream);
+        });
+        run.exit();
+        run
+    };
+    holds(run(), "split-whole");
+    let mut missing = run();
+    missing.ranks.remove(0);
+    let judged = judged(missing, "split-missing");
+    let text = text(&judged);
+    assert_eq!(judged.verdict, RunVerdict::Unknown, "{text}");
+    assert!(
+        text.contains("1 ncclRecv, 1 ncclSend (the rank at the other end was not recorded, or"),
+        "{text}"
+    );
+}
+
+/// In place, a rank's part lies at its own place in what comes out. Anywhere else it is written before it was read.
+#[test]
+fn a_collective_does_not_write_over_its_own_input() {
+    const PART: u64 = 4 * 1024;
+    let run = |shift: u64, iterations: u32| {
+        let mut run = Run::new(4);
+        run.all(|process, rank| {
+            let (comm, buffer, stream) = set_up(process, rank, 4);
+            for iteration in 0..iterations {
+                let wrong = if rank == 2 && iteration == iterations / 2 { shift } else { 0 };
+                let from = buffer + PART * u64::from(rank) + wrong;
+                process.from("gather.py:9", |p| p.all_gather(comm, (from, buffer), PART / 4, stream));
+                process.synchronize(stream);
+            }
+        });
+        run.exit();
+        run
+    };
+    for iterations in [2, 60] {
+        holds(run(0, iterations), "in-place");
+        for shift in [PART, PART / 2] {
+            fails(run(shift, iterations), "overlaps", "MEM-2", &["rank 2", "is not in place", "gather.py:9"]);
+        }
+    }
+}
+
+/// That memory is freed twice is answered with an error: the call did nothing, and yet something is wrong.
+#[test]
+fn a_free_that_is_refused_leaves_the_verdict_open() {
+    let mut run = Run::new(2);
+    run.all(|process, rank| {
+        let (comm, buffer, stream) = set_up(process, rank, 2);
+        let scratch = process.malloc(MIB);
+        process.all_reduce(comm, buffer, 1024, stream);
+        process.synchronize(stream);
+        process.cuda_free(scratch);
+        if rank == 1 {
+            process.from("free.py:7", |p| p.refused_free(scratch, 1));
+        }
+    });
+    run.exit();
+    let judged = judged(run, "freed-twice");
+    let text = text(&judged);
+    assert_eq!(judged.verdict, RunVerdict::Unknown, "{text}");
+    assert!(text.contains("rank 1: cudaFree (free.py:7) returned 1: why it failed is not judged"), "{text}");
+}
+
 #[test]
 fn keys_order_the_children_of_a_split() {
     let mut run = Run::new(2);

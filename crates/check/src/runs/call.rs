@@ -198,7 +198,9 @@ impl Unjudged {
             Self::Rows => "what they touch is not followed: it lies in too many rows",
             Self::NoRow => "this version of rankcheck does not know them",
             Self::Unseen => "what they work on was not seen to be made",
-            Self::Absent => "the rank at the other end was not recorded",
+            Self::Absent => {
+                "the rank at the other end was not recorded, or which one it is follows from ranks that were not"
+            }
             Self::Value => "what they touch was not recorded",
             Self::Agreed => "not recorded, and taken to be what the other ranks gave",
             Self::Numbers => "how many there were before the recording began was not recorded",

@@ -4,10 +4,16 @@
 
 use rankcheck_model::{Dtype, ReduceOp};
 
-use super::call::NodeKind;
+use super::call::{CallKind, NodeKind};
 
 /// `cudaErrorNotReady`: the answer of a query, and no error.
 pub(crate) const NOT_READY: i64 = 600;
+
+/// `cudaErrorInvalidValue`: no argument of this value is good.
+const INVALID_VALUE: i64 = 1;
+
+/// `cudaErrorInvalidResourceHandle`: what the call works on is gone, or of another device.
+const INVALID_HANDLE: i64 = 400;
 
 /// `cudaErrorStreamCaptureUnjoined`: a capture ends and does not stand behind all that was launched in it.
 pub(crate) const UNJOINED: i64 = 904;
@@ -19,9 +25,21 @@ pub(crate) const LEGACY_STREAM: [u64; 2] = [0, 1];
 pub(crate) const PER_THREAD_STREAM: u64 = 2;
 
 /// Whether an error says that a call was wrong, or that something before it was. Others are about memory that runs out, a
-/// network, or what a device cannot do.
+/// network, or what a device cannot do. Programs try with values that they do not know to be good, such as a pointer that may be the host's:
+/// so only calls that need no try are accused of theirs.
 pub(crate) fn accuses(call: &str, code: i64) -> bool {
-    if call.starts_with("nccl") { matches!(code, 4 | 5) } else { matches!(code, 700..=720 | 900..=908) }
+    if call.starts_with("nccl") {
+        return matches!(code, 4 | 5);
+    }
+    let needs_no_try = matches!(
+        CallKind::of(call),
+        CallKind::Free(_)
+            | CallKind::Copy(_)
+            | CallKind::EventRecord
+            | CallKind::StreamWaitEvent
+            | CallKind::Synchronize(_)
+    );
+    matches!(code, 700..=720 | 900..=908) || needs_no_try && matches!(code, INVALID_VALUE | INVALID_HANDLE)
 }
 
 /// `ncclDataType_t`. Unsigned numbers are taken for signed ones of their size.

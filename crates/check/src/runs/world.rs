@@ -339,6 +339,13 @@ pub struct RunComm {
 }
 
 impl RunComm {
+    /// Whether it is known which of its members has which number. Who was not recorded has a place among the members of a split that
+    /// nothing says.
+    #[must_use]
+    pub fn is_numbered(&self) -> bool {
+        self.whole || self.parent.is_none() || self.shrunk
+    }
+
     /// The rank in the communicator of a rank of the world.
     #[must_use]
     pub fn rank_of(&self, rank: Rank) -> Option<u32> {

@@ -247,9 +247,12 @@ impl Lowering<'_> {
         }
     }
 
-    /// The model's number of a rank of a communicator; none if that rank was not recorded. A rank that the
+    /// The model's number of a rank of a communicator; none if that rank was not recorded, or may not have been. A rank that the
     /// communicator does not have keeps its number, so that it is found.
     fn position(&self, comm: RunCommId, rank: u64) -> Option<u32> {
+        if !self.world.comm(comm).is_numbered() {
+            return None;
+        }
         let members = &self.members[comm.0 as usize];
         let Ok(at) = usize::try_from(rank) else { return Some(u32::MAX) };
         let order = &self.orders[comm.0 as usize];
