@@ -370,10 +370,10 @@ fn drift_lists_the_quotes_that_are_gone() {
     fs::create_dir_all(folder.join("repo/engine")).expect("a folder can be made");
     write(&folder, "repo/engine/pool.py", "def alloc(size):\n    pass\n");
     let ran = run(&folder, &["drift", "--repo", "repo", "leaves.star"]);
-    wants(&ran, 1, &["leaves.star:2", "def grow(", "2 quotes, 1 moved or gone"]);
+    wants(&ran, 1, &["leaves.star:2", "def grow(", "2 quotes, 1 gone"]);
     assert!(!ran.out.contains("def alloc("), "{}", ran.out);
     write(&folder, "repo/engine/pool.py", "def alloc(size):\ndef grow(self):\n");
-    wants(&run(&folder, &["drift", "--repo", "repo", "leaves.star"]), 0, &["2 quotes, 0 moved or gone"]);
+    wants(&run(&folder, &["drift", "--repo", "repo", "leaves.star"]), 0, &["2 quotes, 0 gone"]);
 }
 
 #[test]
@@ -530,6 +530,70 @@ check(\"step\", step)
 ";
     write(&folder, "step.star", raced);
     wants(&run(&folder, &["check", "step.star"]), 1, &["FAILS MEM-2", "after tp.all_reduce(grads"]);
+}
+
+/// What a map gives is known only when the ranks run.
+#[test]
+fn what_is_no_number_is_an_error_where_its_number_is_asked_for() {
+    let folder = folder("numbers");
+    let program = "def program(r, put):
+    c = r.comm(\"tp\", r.world)
+    index = r.map(\"index\")
+    if put != None:
+        index.put(\"n\", put + r.rank)
+    c.all_reduce(r.malloc(\"x\", MiB), count = r.number(index.get(\"n\")))
+    r.synchronize()
+";
+    for (put, code, words) in [
+        ("None", 2, ["r.number asks for a number from 0 to 4294967295", "numbers.star:6:46"]),
+        ("-2", 2, ["and this is -2", "with 2 ranks, put = -2"]),
+        ("5000", 1, ["FAILS COLL-3", "5001 f32"]),
+    ] {
+        write(&folder, "numbers.star", &format!("{program}\ncheck(\"number\", program, put = {put})\n"));
+        wants(&run(&folder, &["check", "numbers.star"]), code, &words);
+    }
+}
+
+/// A folder may hold specs and what was recorded of their programs.
+#[test]
+fn recordings_below_a_folder_of_specs_are_judged_too() {
+    let folder = folder("specs_and_runs");
+    std::fs::create_dir_all(folder.join("all")).expect("the folder can be made");
+    write(
+        &folder,
+        "all/meets.star",
+        "def meets(r):\n    r.barrier()\n\ncheck(\"meets\", meets, expect = holds())\n",
+    );
+    wants(&run(&folder, &["check", "all"]), 0, &["1 passed, 0 failed"]);
+    let mut recorded = Run::new(2);
+    recorded.all(|process, rank| {
+        let comm = process.init(1, rank, 2);
+        let (buffer, stream) = (process.alloc(1 << 22), process.stream());
+        process.all_reduce(comm, buffer, 64 + u64::from(rank), stream);
+        process.synchronize(stream);
+    });
+    recorded.exit();
+    let saved = recorded.save("below-specs");
+    let below = folder.join("all/runs/first");
+    std::fs::create_dir_all(&below).expect("the folder can be made");
+    for rank in ["rankrec.0", "rankrec.1"] {
+        std::fs::copy(saved.folder.join(rank), below.join(rank)).expect("it was saved");
+    }
+    wants(&run(&folder, &["check", "all"]), 1, &["FAILS COLL-3", "1 passed, 1 failed"]);
+}
+
+/// A file that a command writes takes the place of a file, and not of the link that leads to it.
+#[cfg(unix)]
+#[test]
+fn a_link_stays_where_a_shard_is_written() {
+    let folder = folder("shard_through_link");
+    write(&folder, "leaves.star", LEAVES);
+    write(&folder, "target", "an older one");
+    std::os::unix::fs::symlink("target", folder.join("link")).expect("links can be made");
+    run(&folder, &["check", "leaves.star", "--shard", "1/1", "--shard-out", "link"]);
+    assert!(folder.join("link").is_symlink());
+    let written = fs::read_to_string(folder.join("target")).expect("the link leads there");
+    assert!(written.contains("leaves.star"), "{written}");
 }
 
 /// Whichever round falls otherwise alone, ranks may still part in a later one.

@@ -38,6 +38,8 @@ mod timeline;
 
 use std::path::PathBuf;
 
+use std::io::Write as _;
+
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
@@ -99,7 +101,7 @@ enum Command {
     Fold(fold::FoldArguments),
     /// Restore a folded recording, byte for byte.
     Unfold(fold::FoldArguments),
-    /// List the lines of code that specs quote and that are no longer where the specs say.
+    /// List the lines of code that specs quote and that are gone from their files.
     Drift(drift::DriftArguments),
     /// Write a first spec, and a GitHub workflow that checks it in every pull request.
     Init(init::InitArguments),
@@ -120,7 +122,10 @@ impl Arguments {
                     tips.iter().filter(|tip| !tip.to_string().starts_with("to pass '")).cloned().collect();
                 error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
             }
-            error.exit()
+            // Help and versions go to standard output, where a full disk is no success.
+            let printed = error.print().and_then(|()| std::io::stdout().flush());
+            let lost = printed.is_err_and(|lost| lost.kind() != std::io::ErrorKind::BrokenPipe);
+            std::process::exit(if lost { i32::from(output::BAD) } else { error.exit_code() })
         })
     }
 

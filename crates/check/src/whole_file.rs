@@ -4,7 +4,7 @@
 
 use std::fs::{self, File};
 use std::io::{Error, ErrorKind, Result, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Writes a file, which has its name only once it is complete.
 ///
@@ -14,11 +14,43 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     write_with(path, |file| file.write_all(text.as_bytes()))
 }
 
+/// What a path leads to, and whether that is a device or a pipe: no file may take its place.
+fn target(path: &Path) -> (PathBuf, bool) {
+    /// More links in a row lead nowhere.
+    const LINKS: usize = 40;
+    let mut target = path.to_owned();
+    for _ in 0..LINKS {
+        let Ok(next) = fs::read_link(&target) else { break };
+        target = target.parent().unwrap_or_else(|| Path::new("")).join(next);
+    }
+    let is_device = fs::metadata(&target).is_ok_and(|found| !found.is_file() && !found.is_dir());
+    (target, is_device)
+}
+
+/// Removes a file that somebody has written before; a link stays, and so does what is no file.
+///
+/// # Errors
+/// If there is one, and it cannot be removed.
+pub(crate) fn remove(path: &Path) -> Result<()> {
+    match target(path) {
+        (_, true) => Ok(()),
+        (file, false) => match fs::remove_file(file) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        },
+    }
+}
+
 /// Writes a file as [`write`] does, piece by piece.
 ///
 /// # Errors
 /// If it cannot be written, or the path names no file.
 pub(crate) fn write_with(path: &Path, contents: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
+    let (path, is_device) = target(path);
+    if is_device {
+        return contents(&mut File::options().write(true).open(path)?);
+    }
+    let path = &path;
     let name = path.file_name().ok_or_else(|| Error::new(ErrorKind::InvalidInput, "it names no file"))?;
     let partial = path.with_file_name(format!(".{}.partial", name.display()));
     File::create(&partial)

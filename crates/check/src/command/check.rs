@@ -16,6 +16,7 @@ use super::checkpoint::{CheckpointError, CheckpointFile};
 use super::output;
 use super::overview::is_told_by_folder;
 use super::progress::interruptible;
+use super::report::has_specs;
 use super::results::{CaseResults, Format, Printing, ReportExtent, Reported, RunComparison};
 use super::search::{SearchJob, at_least_one, search_each};
 use super::select::{self, CheckSelection};
@@ -186,11 +187,15 @@ impl Given {
         let mut recordings: Vec<PathBuf> =
             paths.iter().filter(|path| runs::is_recording(path)).cloned().collect();
         let logged: Vec<PathBuf> = paths.iter().filter(|path| holds_logs(path)).cloned().collect();
-        let judged_alone =
-            |path: &&PathBuf| !dumped.contains(path) && !recordings.contains(path) && !logged.contains(path);
-        let specs: Vec<PathBuf> = paths.iter().filter(judged_alone).cloned().collect();
+        let is_other =
+            |path: &PathBuf| !dumped.contains(path) && !recordings.contains(path) && !logged.contains(path);
+        // A folder may have both.
+        let (beside, alone): (Vec<&PathBuf>, Vec<&PathBuf>) =
+            paths.iter().partition(|path| path.is_dir() && has_specs(path));
+        let alone = alone.into_iter().filter(|path| is_other(path));
+        let specs: Vec<PathBuf> = alone.chain(beside.iter().copied()).cloned().collect();
         // A job may keep its recording beside its dumps.
-        for folder in dumped.iter().flat_map(|path| runs::recordings_below(path)) {
+        for folder in dumped.iter().chain(beside).flat_map(|path| runs::recordings_below(path)) {
             if !recordings.contains(&folder) {
                 recordings.push(folder);
             }
@@ -224,6 +229,9 @@ impl ShardCase<'_> {
 
 impl CheckArguments {
     pub(super) fn run(&self) -> u8 {
+        if let Err(code) = output::wants_folder(&self.repo, "--repo") {
+            return code;
+        }
         let given = Given::new(&self.paths);
         if given.specs.is_empty()
             && let Some(option) = self.only_for_specs()

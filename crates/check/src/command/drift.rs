@@ -5,7 +5,6 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use miette::MietteDiagnostic;
 
 use super::formats::line_of;
 use super::git::{ChangedFile, Git, GitError, Hunk};
@@ -42,9 +41,8 @@ enum DriftFormat {
 
 impl DriftArguments {
     pub(super) fn run(&self) -> u8 {
-        if !self.repo.is_dir() {
-            let message = format!("no folder {} (--repo)", self.repo.display());
-            return output::bad(&MietteDiagnostic::new(message));
+        if let Err(code) = output::wants_folder(&self.repo, "--repo") {
+            return code;
         }
         let (specs, bad) = super::load_each(&self.paths);
         if let Some(error) = bad.first() {
@@ -78,7 +76,7 @@ impl DriftArguments {
             },
         }
         if self.format != DriftFormat::Sarif {
-            let what = if self.diff.is_some() { "changed without their spec" } else { "moved or gone" };
+            let what = if self.diff.is_some() { "changed without their spec" } else { "gone" };
             output::line(format_args!("{quotes} quotes, {} {what}", found.len()));
         }
         code

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anstream::{AutoStream, ColorChoice};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use miette::Diagnostic;
+use miette::{Diagnostic, MietteDiagnostic};
 
 use crate::report::terminal::{Appearance, appearing};
 use crate::spec::{DRAWN_WIDTH, drawn};
@@ -23,6 +23,17 @@ pub(super) const BAD: u8 = 2;
 
 /// Why not everything could be printed, if so.
 static LOST: Mutex<Option<std::io::Error>> = Mutex::new(None);
+
+/// Whether an option names a folder; if not, it is said so.
+///
+/// # Errors
+/// The exit code.
+pub(super) fn wants_folder(folder: &Path, option: &str) -> Result<(), u8> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    Err(bad(&MietteDiagnostic::new(format!("no folder {} ({option})", folder.display()))))
+}
 
 /// When there are colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]

@@ -68,10 +68,8 @@ impl Inputs {
             if logs {
                 inputs.logs.push(path.clone());
             }
-            if dumps || logs {
-                continue;
-            }
-            if inputs.recordings.len() == before || has_specs(path) {
+            let runs = dumps || logs || inputs.recordings.len() > before;
+            if !runs || has_specs(path) {
                 inputs.specs.push(path.clone());
             }
         }
@@ -79,13 +77,19 @@ impl Inputs {
     }
 }
 
-fn has_specs(path: &Path) -> bool {
+/// Whether a folder has spec files, at whatever depth.
+pub(super) fn has_specs(path: &Path) -> bool {
     let (files, _) = crate::spec::spec_files(&[path.to_owned()]);
     !files.is_empty()
 }
 
 impl ReportArguments {
     pub(super) fn run(&self) -> u8 {
+        if let Some(folder) = &self.sources
+            && let Err(code) = output::wants_folder(folder, "--sources")
+        {
+            return code;
+        }
         self.write().unwrap_or_else(|error| output::bad(&error))
     }
 

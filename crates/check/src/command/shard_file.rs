@@ -211,10 +211,7 @@ impl ShardFile {
     /// If the file cannot be written.
     pub(super) fn prepare(&self) -> Result<(), NotWritten> {
         whole_file::prepare_folder(self.path.parent().unwrap_or_else(|| Path::new("")))
-            .and_then(|()| match fs::remove_file(&self.path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-                Ok(()) | Err(_) => Ok(()),
-            })
+            .and_then(|()| whole_file::remove(&self.path))
             .map_err(|cause| self.cannot(cause))
     }
 

@@ -345,8 +345,7 @@ pub fn read_folder(paths: &[PathBuf]) -> Result<DumpFolder, DumpFolderError> {
 #[must_use]
 pub fn holds_dumps(path: &Path) -> bool {
     let mut files = Vec::new();
-    let is_spec = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "star");
-    if list(path, DEPTH, &mut files).is_err() || files.iter().any(is_spec) {
+    if list(path, DEPTH, &mut files).is_err() {
         return false;
     }
     let is_one = |read: Result<Dump, DumpFileError>| match read {

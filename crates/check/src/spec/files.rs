@@ -23,11 +23,13 @@ pub fn spec_files(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<SpecError>) {
             continue;
         }
         let before = files.len();
-        if let Err(error) = walk(path, &mut files, &mut HashSet::new()) {
-            bad.push(SpecError::new(format!("cannot read {}: {error}", path.display()), None));
-        } else if files.len() == before {
+        let unread = walk(path, &mut files, &mut HashSet::new());
+        if unread.is_empty() && files.len() == before {
             bad.push(nothing_in(path));
         }
+        bad.extend(unread.into_iter().map(|(folder, error)| {
+            SpecError::new(format!("cannot read {}: {error}", folder.display()), None)
+        }));
     }
     files.sort();
     files.dedup();
@@ -89,17 +91,27 @@ fn looked_at(folder: &Path) -> (usize, Option<(usize, PathBuf, std::io::Error)>)
     (files, unread)
 }
 
-/// Adds the spec files under a folder, each once: a link may lead back to where the walk has been.
-fn walk(folder: &Path, files: &mut Vec<PathBuf>, seen: &mut HashSet<PathBuf>) -> std::io::Result<()> {
-    if !seen.insert(folder.canonicalize()?) {
-        return Ok(());
-    }
-    for entry in std::fs::read_dir(folder)? {
-        let path = entry?.path();
+/// Adds the spec files under a folder, each once: a link may lead back to where the walk has been. Returns the folders that
+/// cannot be read.
+fn walk(
+    folder: &Path,
+    files: &mut Vec<PathBuf>,
+    seen: &mut HashSet<PathBuf>,
+) -> Vec<(PathBuf, std::io::Error)> {
+    let entries = folder.canonicalize().and_then(|place| match seen.insert(place) {
+        true => std::fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect(),
+        false => Ok(Vec::new()),
+    });
+    let entries: Vec<PathBuf> = match entries {
+        Ok(entries) => entries,
+        Err(error) => return vec![(folder.to_owned(), error)],
+    };
+    let mut unread = Vec::new();
+    for path in entries {
         if path.is_dir() {
             // What is loaded by others has no checks of its own.
             if path.file_name().is_none_or(|name| name != "lib") {
-                walk(&path, files, seen)?;
+                unread.extend(walk(&path, files, seen));
             }
         } else if path.extension().is_some_and(|extension| extension == "star")
             && seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone()))
@@ -107,5 +119,5 @@ fn walk(folder: &Path, files: &mut Vec<PathBuf>, seen: &mut HashSet<PathBuf>) ->
             files.push(path);
         }
     }
-    Ok(())
+    unread
 }
