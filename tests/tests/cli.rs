@@ -532,6 +532,40 @@ check(\"step\", step)
     wants(&run(&folder, &["check", "step.star"]), 1, &["FAILS MEM-2", "after tp.all_reduce(grads"]);
 }
 
+/// A send that NCCL holds is over before its receive: it does not say that the other rank has set a key by then.
+#[test]
+fn what_only_blocks_says_nothing_of_a_key() {
+    let folder = folder("send_as_acknowledgement");
+    let program = "def epochs(r, by, meet):
+    c = r.comm(\"c\", r.world)
+    x, y = r.mem_alloc(\"x\", KiB), r.mem_alloc(\"y\", KiB)
+    r.group(lambda: (c.send(x, 1 - r.rank), c.recv(y, 1 - r.rank)))
+    c.all_reduce(x)
+    r.synchronize()
+    if r.rank == 1:
+        r.store.set(\"epoch\", 0)
+    r.barrier()
+    if r.rank == 1:
+        r.store.set(\"epoch\", 1)
+    if meet:
+        r.barrier()
+    if by == \"broadcast\":
+        c.broadcast(x, root = 0)
+    elif r.rank == 0:
+        c.send(x, 1)
+    else:
+        c.recv(y, 0)
+    r.synchronize()
+    if r.rank == 0 and r.number(r.store.get(\"epoch\")) != 1:
+        r.raises(\"stale\")
+
+check(\"blocks\", epochs, by = each(\"send\", \"broadcast\"), meet = False, expect = fails(\"STORE-2\"))
+check(\"meets\", epochs, by = each(\"send\", \"broadcast\"), meet = True, expect = holds())
+";
+    write(&folder, "epochs.star", program);
+    wants(&run(&folder, &["check", "epochs.star"]), 0, &["FAILS STORE-2", "stale", "2 passed, 0 failed"]);
+}
+
 /// What a map gives is known only when the ranks run.
 #[test]
 fn what_is_no_number_is_an_error_where_its_number_is_asked_for() {

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rankcheck_model::id::fingerprint;
-use rankcheck_model::machine::{FaultOf, Launcher};
+use rankcheck_model::machine::{FaultOf, InFlight, Launcher};
 use rankcheck_model::platform::UnknownPlatform;
-use rankcheck_model::{Class, Config, Explain, Faults, Platform, Rule, Source, SourceError};
+use rankcheck_model::{
+    Class, Config, Explain, Faults, Mode, Object, ObjectKind, Platform, Rule, Source, SourceError,
+};
 
 use super::bounds::BoundHit;
 use super::explain::counterexample;
@@ -120,6 +122,15 @@ pub fn config(check: &Check, ranks: u32, platform: Platform, assume: &[Assumptio
     }
 }
 
+/// Whether a program holds in which somebody may find a key or a flag as it is before or after somebody else's write. What is
+/// found there may decide what a rank does, so it no longer suffices that everybody who could be held back was.
+fn looks_at_words(exploration: &Exploration) -> bool {
+    let is_word = |object: &Object| matches!(object.kind, ObjectKind::StoreKey | ObjectKind::Flag);
+    exploration.bound.is_none()
+        && exploration.broken.is_empty()
+        && exploration.config.contended.iter().any(is_word)
+}
+
 /// Makes the explorations of one check, in the semantics that its options ask for, and counts them.
 pub struct Explorer<'a> {
     options: &'a Options,
@@ -204,6 +215,11 @@ impl Search<'_> {
         let name = self.name((ranks, params), platform, assume);
         let explored = self.explorer.explore(&source, config, &name);
         let mut exploration = explored.map_err(|error| of_run(self.spec.diagnose(&error)))?;
+        if looks_at_words(&exploration) {
+            let freer = self.explore_freer(&source, &exploration);
+            let freer = freer.map_err(|error| of_run(self.spec.diagnose(&error)))?;
+            exploration = freer.unwrap_or(exploration);
+        }
         let waived = waive(&mut exploration, &self.check.waive);
         if exploration.bound.is_none() {
             self.require_mentioned(assume, &program.mentioned())?;
@@ -252,6 +268,23 @@ impl Search<'_> {
         let wanted = self.explorer.options.rule.filter(|rule| explored.broken.contains_key(rule));
         let told = explored.verdict.primary().map(|primary| wanted.unwrap_or(primary));
         Ok((explored, told.map(|rule| Failing { source, rule, exploration })))
+    }
+
+    /// What a program that holds does where NCCL lets go whom it need not hold back; none where that holds, too.
+    fn explore_freer(
+        &mut self,
+        source: &Arc<dyn Source>,
+        held: &Exploration,
+    ) -> Result<Option<Exploration>, SourceError> {
+        self.explorer.explorations += 1;
+        let config = Config {
+            in_flight: InFlight::OfPlatform,
+            mode: Mode::Reduced,
+            remembered: None,
+            ..held.config.clone()
+        };
+        let freer = explore(source, config, &self.explorer.options.bounds)?;
+        Ok((freer.bound.is_some() || !freer.broken.is_empty()).then_some(freer))
     }
 
     /// An assumption that no program mentions is a mistake of the spec.
