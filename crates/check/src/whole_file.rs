@@ -15,7 +15,7 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 /// What a path leads to, and whether that is a device or a pipe: no file may take its place.
-fn target(path: &Path) -> (PathBuf, bool) {
+pub(crate) fn target(path: &Path) -> (PathBuf, bool) {
     /// More links in a row lead nowhere.
     const LINKS: usize = 40;
     let mut target = path.to_owned();
@@ -25,20 +25,6 @@ fn target(path: &Path) -> (PathBuf, bool) {
     }
     let is_device = fs::metadata(&target).is_ok_and(|found| !found.is_file() && !found.is_dir());
     (target, is_device)
-}
-
-/// Removes a file that somebody has written before; a link stays, and so does what is no file.
-///
-/// # Errors
-/// If there is one, and it cannot be removed.
-pub(crate) fn remove(path: &Path) -> Result<()> {
-    match target(path) {
-        (_, true) => Ok(()),
-        (file, false) => match fs::remove_file(file) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            Ok(()) | Err(_) => Ok(()),
-        },
-    }
 }
 
 /// Writes a file as [`write`] does, piece by piece.

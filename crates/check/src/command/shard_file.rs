@@ -205,13 +205,19 @@ impl ShardFile {
     }
 
     /// Makes the folder of the file, tries whether it can be written to, and removes what an earlier run left: if this one is
-    /// killed, nobody takes that for its report.
+    /// killed, nobody takes that for its report. A link stays, and so does a device.
     ///
     /// # Errors
     /// If the file cannot be written.
     pub(super) fn prepare(&self) -> Result<(), NotWritten> {
         whole_file::prepare_folder(self.path.parent().unwrap_or_else(|| Path::new("")))
-            .and_then(|()| whole_file::remove(&self.path))
+            .and_then(|()| match whole_file::target(&self.path) {
+                (_, true) => Ok(()),
+                (file, false) => match fs::remove_file(file) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+                    Ok(()) | Err(_) => Ok(()),
+                },
+            })
             .map_err(|cause| self.cannot(cause))
     }
 

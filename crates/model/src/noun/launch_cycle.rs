@@ -102,12 +102,10 @@ impl<'a> Launches<'a> {
         let mut back = vec![false; self.ran.len()];
         let mut open = vec![self.now()];
         while let Some(at) = open.pop() {
-            for before in 0..self.now() {
-                if !back[before] && self.leads(before, at) {
-                    back[before] = true;
-                    open.push(before);
-                }
-            }
+            let new = (0..self.now()).filter(|before| !back[*before] && self.leads(*before, at));
+            let new: Vec<usize> = new.collect();
+            new.iter().for_each(|before| back[*before] = true);
+            open.extend(new);
         }
         (0..self.now()).filter(|at| back[*at]).collect()
     }
