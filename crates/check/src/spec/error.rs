@@ -429,6 +429,8 @@ fn replace(error: &starlark::Error) -> (String, Option<String>) {
         (text.clone(), "write `elif` for `else if`")
     } else if says("unexpected symbol '='") {
         (text.clone(), "`==` compares; `=` gives a name a value, in a statement of its own")
+    } else if says("`call()` not supported on type") && !says("`function`") {
+        (text.clone(), "what is to be called is a function: `lambda: …` makes one of a call")
     } else if says("parameter") {
         (text.clone(), "the arguments of every builtin are in docs/spec-language.md")
     } else if says("referenced before assignment") {

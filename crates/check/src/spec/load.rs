@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use starlark::codemap::FileSpanRef;
 use starlark::environment::{FrozenModule, Globals, Module};
 use starlark::eval::{BeforeStmtFunc, BeforeStmtFuncDyn, Evaluator, ReturnFileLoader};
+use starlark::syntax::ast::{AstExpr, AstStmt, ExprP, StmtP};
 use starlark::syntax::{AstModule, Dialect, DialectTypes};
 
 use crate::spec::alive::Alive;
@@ -143,6 +144,12 @@ impl Loader {
         }
         let parse = |text: String| AstModule::parse(&name, text, &DIALECT);
         let ast = parse(text.to_owned()).map_err(|error| spec_error(&error, &self.texts))?;
+        if let Some(named) = named_only(ast.statement()) {
+            let span = ast.file_span(named.span);
+            let called = format!("{}()", span.source_span());
+            let help = format!("a name alone calls nothing: write `{called}`, with what it takes");
+            return Err(SpecError::at(&span, &self.texts, "this statement does nothing", Some(help)));
+        }
         let (evaluated, text) = rewrite(text, &ast);
         self.texts.insert(name.as_str().into(), text);
         let ast = parse(evaluated).map_err(|error| spec_error(&error, &self.texts))?;
@@ -214,6 +221,18 @@ impl Loader {
         self.done.insert(key, module.clone());
         Ok(module)
     }
+}
+
+/// A statement that is no more than a name, or what a value has by a name: somebody forgot to call it.
+fn named_only(statement: &AstStmt) -> Option<&AstExpr> {
+    if let StmtP::Expression(expr) = &statement.node
+        && matches!(expr.node, ExprP::Dot(..) | ExprP::Identifier(_))
+    {
+        return Some(expr);
+    }
+    let mut found = None;
+    statement.visit_stmt(|inner| found = found.or_else(|| named_only(inner)));
+    found
 }
 
 /// Looks at the heap before each statement, and takes down which one comes: the interpreter does so every thousand calls and turns of a loop, and a list
