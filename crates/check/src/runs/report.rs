@@ -235,8 +235,10 @@ fn untold_cycles(judged: &Judged) -> Vec<String> {
         return Vec::new();
     }
     let first = judged.findings.first().map_or("", |finding| &finding.sentence);
-    let told = |hops: &&Vec<Hop>| hops.iter().all(|hop| first.contains(&hop.place));
-    judged.stuck.cycles.iter().filter(|hops| !told(hops)).map(|hops| cycle_text(hops)).collect()
+    let told = |hops: &[Hop]| hops.iter().all(|hop| first.contains(&hop.place));
+    let untold =
+        judged.stuck.cycles.iter().map(|hops| if told(hops) { rounds_of(hops) } else { cycle_text(hops) });
+    untold.filter(|text| !text.is_empty()).collect()
 }
 
 fn cycle_text(hops: &[Hop]) -> String {
@@ -245,10 +247,18 @@ fn cycle_text(hops: &[Hop]) -> String {
         let who = if nth == 0 { format!("rank {}", hop.rank.0) } else { ", which".to_owned() };
         let _ = write!(text, "{who} waits {} ({}) for rank {}", hop.text, hop.place, hop.awaits.0);
     }
-    for rounds in hops.iter().filter_map(|hop| hop.rounds.as_ref()) {
+    let rounds = rounds_of(hops);
+    if !rounds.is_empty() {
         let _ = write!(text, "; {rounds}");
     }
     text
+}
+
+/// The rounds of loops that some rank of a circle did not make.
+fn rounds_of(hops: &[Hop]) -> String {
+    let rounds: Vec<String> =
+        hops.iter().filter_map(|hop| hop.rounds.as_ref()).map(ToString::to_string).collect();
+    rounds.join("; ")
 }
 
 /// Where each rank is that did not exit: what its host does, and what its device waits for; ranks that do alike together.

@@ -485,8 +485,11 @@ impl Cx<'_> {
         let gone = r.is_gone(buffer.memory);
         if gone || buffer.block.is_some_and(|block| !r.is_live(block)) {
             let past = self.here().past();
+            let freed = r.memory(buffer.memory).and_then(|memory| memory.freed_by());
             m.find(self.state, Rule::Mem1, About::Memory(rank, buffer.memory), &[op], past, || {
-                format!("rank {} uses {} after freeing it ({})", rank.0, m.buffer_name(buffer), m.at(&op))
+                let freed = freed.map_or_else(String::new, |freed| format!(", freed at {}", m.at(&freed)));
+                let name = m.buffer_name(buffer);
+                format!("rank {} uses {name} after freeing it ({}){freed}", rank.0, m.at(&op))
             });
             Machine::undefine(self.state, op);
         }

@@ -127,6 +127,11 @@ impl Memory {
         self.kind
     }
 
+    /// The call that gave it back to the driver, once one did.
+    pub(crate) fn freed_by(&self) -> Option<OpRef> {
+        self.released.as_ref().map(|released| released.op)
+    }
+
     /// All that was asked for.
     pub(crate) fn whole(&self) -> &Arc<Buffer> {
         &self.buffer
