@@ -36,9 +36,8 @@ mod select;
 mod shard_file;
 mod timeline;
 
-use std::path::PathBuf;
-
 use std::io::Write as _;
+use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};

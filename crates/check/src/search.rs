@@ -27,6 +27,7 @@ pub mod trial;
 pub mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -261,7 +262,7 @@ pub enum Warning<'a> {
 }
 
 /// Rank count and parameters, in words.
-fn setting(ranks: u32, params: &[(String, Param)]) -> String {
+pub(crate) fn setting(ranks: u32, params: &[(String, impl fmt::Display)]) -> String {
     let mut text = format!("{ranks} {}", if ranks == 1 { "rank" } else { "ranks" });
     for (name, value) in params {
         text.push_str(&format!(", {name} = {value}"));

@@ -43,6 +43,8 @@ pub(crate) use error::loc_of_caller;
 pub(crate) use error::span_from;
 #[cfg(feature = "cli")]
 pub(crate) use error::{DRAWN_WIDTH, drawn};
+#[cfg(feature = "cli")]
+pub(crate) use files::has_specs;
 pub use files::spec_files;
 pub use load::{load, load_any};
 pub use source::SpecSource;

@@ -227,12 +227,6 @@ pub enum TraceError {
 }
 
 impl Trace {
-    /// Each parameter with its value, in words.
-    #[must_use]
-    pub fn setting(&self) -> Vec<String> {
-        self.params.iter().map(|(name, value)| format!("{name} = {value}")).collect()
-    }
-
     /// Writes a trace file, named after the check, whole or not at all. Returns its path.
     ///
     /// # Errors
@@ -309,9 +303,12 @@ impl Loaded {
             return Err(misfit(format!("check \"{}\" does not run with {} ranks", check.name, trace.ranks)));
         }
         let params = check.combinations().into_iter().find(|params| printed(params) == trace.params);
-        let params = params.ok_or_else(|| {
-            misfit(format!("check \"{}\" does not run with {}", check.name, trace.setting().join(", ")))
-        })?;
+        let stated = || {
+            let each = trace.params.iter().map(|(name, value)| format!("{name} = {value}"));
+            each.collect::<Vec<_>>().join(", ")
+        };
+        let params = params
+            .ok_or_else(|| misfit(format!("check \"{}\" does not run with {}", check.name, stated())))?;
         let platform = trace.platform.parse().map_err(|error: UnknownPlatform| misfit(error.to_string()))?;
         let source: Arc<dyn Source> = Arc::new(check.source(trace.ranks, &params, &check.assume)?);
         let config = config(check, trace.ranks, platform, &check.assume);

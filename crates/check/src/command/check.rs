@@ -16,7 +16,6 @@ use super::checkpoint::{CheckpointError, CheckpointFile};
 use super::output;
 use super::overview::is_told_by_folder;
 use super::progress::interruptible;
-use super::report::has_specs;
 use super::results::{CaseResults, Format, Printing, ReportExtent, Reported, RunComparison};
 use super::search::{SearchJob, at_least_one, search_each};
 use super::select::{self, CheckSelection};
@@ -29,7 +28,7 @@ use crate::runs;
 use crate::runs::judge::{self, Judged};
 use crate::search::{Bounds, Detail, KeptOfRun, Options, SearchKeeper, StopRequest};
 use crate::shard::Shard;
-use crate::spec::{Spec, SpecError};
+use crate::spec::{Spec, SpecError, has_specs};
 use crate::together::together;
 use crate::trace::Trace;
 
@@ -190,8 +189,7 @@ impl Given {
         let is_other =
             |path: &PathBuf| !dumped.contains(path) && !recordings.contains(path) && !logged.contains(path);
         // A folder may have both.
-        let (beside, alone): (Vec<&PathBuf>, Vec<&PathBuf>) =
-            paths.iter().partition(|path| path.is_dir() && has_specs(path));
+        let (beside, alone): (Vec<&PathBuf>, Vec<&PathBuf>) = paths.iter().partition(|path| has_specs(path));
         let alone = alone.into_iter().filter(|path| is_other(path));
         let specs: Vec<PathBuf> = alone.chain(beside.iter().copied()).cloned().collect();
         // A job may keep its recording beside its dumps.

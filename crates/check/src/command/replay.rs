@@ -10,7 +10,7 @@ use super::{gpus, output};
 use crate::device::reproduce::{ranks, reproduce};
 use crate::device::testbed;
 use crate::report;
-use crate::search::{Decided, Replayed};
+use crate::search::{Decided, Replayed, setting};
 use crate::trace::{Loaded, TraceError};
 
 #[derive(Debug, clap::Args)]
@@ -57,8 +57,7 @@ impl ReplayArguments {
 }
 
 fn text(Loaded { spec, trace, .. }: &Loaded, run: &Replayed) -> String {
-    let setting = std::iter::once(format!("{} ranks", trace.ranks)).chain(trace.setting());
-    let setting = setting.collect::<Vec<_>>().join(", ");
+    let setting = setting(trace.ranks, &trace.params);
     let mut out = format!("{} \"{}\"   {setting}", spec.path, trace.check);
     if spec.digest != trace.digest {
         out.push_str("\nnote: the spec was edited since; the choices still fit");

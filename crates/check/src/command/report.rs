@@ -23,7 +23,7 @@ use crate::page::{explained, launched, recorded, sources};
 use crate::runs::RunError;
 use crate::runs::judge::{self, Judged, Recording};
 use crate::search::{Detail, Explained, KeptOfRun, Options};
-use crate::spec::{Check, Spec, SpecError};
+use crate::spec::{Check, Spec, SpecError, has_specs};
 use crate::{runs, search};
 
 #[derive(Debug, clap::Args)]
@@ -75,12 +75,6 @@ impl Inputs {
         }
         inputs
     }
-}
-
-/// Whether a folder has spec files, at whatever depth.
-pub(super) fn has_specs(path: &Path) -> bool {
-    let (files, _) = crate::spec::spec_files(&[path.to_owned()]);
-    !files.is_empty()
 }
 
 impl ReportArguments {

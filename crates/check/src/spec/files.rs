@@ -36,6 +36,14 @@ pub fn spec_files(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<SpecError>) {
     (files, bad)
 }
 
+/// Whether a folder has spec files, at whatever depth.
+#[cfg(feature = "cli")]
+pub(crate) fn has_specs(folder: &Path) -> bool {
+    let mut files = Vec::new();
+    walk(folder, &mut files, &mut HashSet::new());
+    !files.is_empty()
+}
+
 /// Why a folder is neither specs nor a recording, and what to give instead.
 fn nothing_in(folder: &Path) -> SpecError {
     let entries = || std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());

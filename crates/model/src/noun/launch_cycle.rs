@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use crate::clock::Clock;
 use crate::host::value::CommId;
-use crate::judge::finding::{About, FindingKey, Rule};
+use crate::judge::finding::{About, FindingKey, OpRef, Rule};
 use crate::machine::Machine;
 use crate::noun::launch_order::{Executed, Ran};
 use crate::rank::Rank;
@@ -25,11 +25,13 @@ pub(crate) struct LaunchCycle {
     pub(crate) steps: Vec<CycleStep>,
 }
 
-/// A rank of a circle, what it launches first, and what it launches behind that, which another rank launches first.
-#[derive(Clone)]
+/// What a rank of a circle launches first, and what it launches behind that, which another rank launches first.
 pub(crate) struct CycleStep {
-    pub(crate) first: (CommId, Ran),
-    pub(crate) behind: (CommId, Ran),
+    first: CommId,
+    behind: CommId,
+    in_every_run: bool,
+    /// The launch behind the first.
+    pub(crate) op: OpRef,
 }
 
 /// The launches that a rank may make next, each with what its thread knew, and its position among all of the rank.
@@ -43,14 +45,13 @@ pub(crate) fn reached<'a>(executed: &'a [Executed], mut points: LaunchPoints<'a>
     let mut grew = true;
     while grew {
         grew = false;
-        for (at, executed) in executed.iter().enumerate().filter(|(at, _)| !reached[*at]).collect::<Vec<_>>()
-        {
+        for (at, executed) in executed.iter().enumerate() {
             let is_behind = |ran: &Ran| {
                 points.get(&ran.rank).is_some_and(|points| {
                     points.iter().any(|(called, issue)| !ran.launched_before_call(called, *issue))
                 })
             };
-            if !executed.members.iter().any(is_behind) {
+            if reached[at] || !executed.members.iter().any(is_behind) {
                 continue;
             }
             (reached[at], grew) = (true, true);
@@ -83,13 +84,13 @@ impl<'a> Launches<'a> {
     }
 
     /// Where a rank may launch the one before the other, and they do not share their channels.
-    fn steps(&self, one: usize, other: usize) -> impl Iterator<Item = CycleStepRef<'a>> {
+    fn steps(&self, one: usize, other: usize) -> impl Iterator<Item = InOrder<'a>> {
         let ((comm, first), (next, behind)) = (self.ran[one], self.ran[other]);
         first.iter().filter_map(move |first| {
             let behind = behind.iter().find(|behind| behind.rank == first.rank)?;
             let family = |of| self.state.rank(first.rank).family(of);
             let step = !behind.launched_before(first) && family(comm) != family(next);
-            step.then_some(CycleStepRef { first: (comm, first), behind: (next, behind) })
+            step.then_some(InOrder { first: (comm, first), behind: (next, behind) })
         })
     }
 
@@ -136,19 +137,19 @@ impl<'a> Launches<'a> {
     }
 
     /// The ranks of a way, each another one, where none of what they launch first is over before another one of it begins.
-    fn circle(&self, way: &[usize]) -> Option<Vec<CycleStepRef<'a>>> {
+    fn circle(&self, way: &[usize]) -> Option<Vec<InOrder<'a>>> {
         let mut chosen = Vec::with_capacity(way.len());
         self.choose(way, &mut chosen).then_some(chosen)
     }
 
-    fn choose(&self, way: &[usize], chosen: &mut Vec<CycleStepRef<'a>>) -> bool {
+    fn choose(&self, way: &[usize], chosen: &mut Vec<InOrder<'a>>) -> bool {
         let nth = chosen.len();
         if nth == way.len() {
             return true;
         }
         for step in self.steps(way[nth], way[(nth + 1) % way.len()]).take(RANKS_TRIED) {
             let (_, first) = step.first;
-            let apart = |other: &CycleStepRef<'_>| {
+            let apart = |other: &InOrder<'_>| {
                 let (_, other) = other.first;
                 other.rank != first.rank && !first.known_to(&other.began) && !other.known_to(&first.began)
             };
@@ -164,11 +165,18 @@ impl<'a> Launches<'a> {
     }
 }
 
-/// As [`CycleStep`], of launches that are kept.
+/// Two launches of a rank that make a step of a circle, if others make the rest.
 #[derive(Clone, Copy)]
-struct CycleStepRef<'a> {
+struct InOrder<'a> {
     first: (CommId, &'a Ran),
     behind: (CommId, &'a Ran),
+}
+
+impl InOrder<'_> {
+    fn told(self) -> CycleStep {
+        let Self { first: (first, ran_first), behind: (behind, ran_behind) } = self;
+        CycleStep { first, behind, in_every_run: ran_first.launched_before(ran_behind), op: ran_behind.op }
+    }
 }
 
 impl Machine {
@@ -205,24 +213,21 @@ impl Machine {
             let by: Vec<usize> = by.iter().copied().filter(later).collect();
             let circle = launches.way(&by, *through).and_then(|way| launches.circle(&way));
             let Some(circle) = circle else { continue };
-            let owned = |(comm, ran): (CommId, &Ran)| (comm, ran.clone());
-            let step =
-                |step: CycleStepRef<'_>| CycleStep { first: owned(step.first), behind: owned(step.behind) };
-            cycles.push(LaunchCycle { about, steps: circle.into_iter().map(step).collect() });
+            cycles.push(LaunchCycle { about, steps: circle.into_iter().map(InOrder::told).collect() });
         }
         cycles
     }
 
     /// What is told of a circle of launches.
     pub(crate) fn launch_cycle_in_words(&self, cycle: &LaunchCycle) -> String {
-        let step = |CycleStep { first: (comm, first), behind: (next, behind) }: &CycleStep| {
-            let launches = if first.launched_before(behind) { "launches" } else { "may launch" };
+        let step = |CycleStep { first, behind, in_every_run, op }: &CycleStep| {
             format!(
-                "rank {} {launches} {} before {} ({})",
-                first.rank.0,
-                self.comm_name(*comm),
-                self.comm_name(*next),
-                self.at(&behind.op)
+                "rank {} {} {} before {} ({})",
+                op.rank.0,
+                if *in_every_run { "launches" } else { "may launch" },
+                self.comm_name(*first),
+                self.comm_name(*behind),
+                self.at(op)
             )
         };
         let steps: Vec<String> = cycle.steps.iter().map(step).collect();

@@ -340,8 +340,9 @@ impl Machine {
                 )
             });
         }
+        // What two ranks turn round is told as that: the first finding about an object stays.
         for cycle in cycles {
-            let ops: Vec<OpRef> = cycle.steps.iter().map(|step| step.behind.1.op).collect();
+            let ops: Vec<OpRef> = cycle.steps.iter().map(|step| step.op).collect();
             self.find(state, Rule::Coll4, cycle.about, &ops, past.clone(), || {
                 self.launch_cycle_in_words(&cycle)
             });
@@ -391,8 +392,6 @@ impl Machine {
             }
         }
         let cycles = if any_turned { self.launch_cycles(state, comm, now) } else { Vec::new() };
-        let told = |cycle: &LaunchCycle| clashes.iter().any(|clash| clash.about == cycle.about);
-        let cycles = cycles.into_iter().filter(|cycle| !told(cycle)).collect();
         (clashes, cycles)
     }
 

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rankcheck_model::{CollectiveKind, Counting};
+use rankcheck_model::{CollectiveKind, Counting, Rank};
 use rankcheck_recording::{Argument, Shape};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -344,17 +344,18 @@ fn of_collective(
 ) -> Option<TouchedRanges> {
     let of = |key: &str| call.get(key).and_then(Argument::number);
     let part = of("count")?.saturating_mul(vendor::dtype(of("dtype")?)?.len_bytes());
+    let comm = of("comm")?;
+    let comms = || member.comms_at(comm).map(|comm| &world.comm(comm).members);
     // Of several communicators that had this address, the largest: more bytes are touched, not fewer.
-    let comms = || member.comms_at(of("comm").unwrap_or(0)).map(|comm| &world.comm(comm).members);
     let members = comms().map(Vec::len).max()?;
     let (sends, receives) = of_kind.needs(part, members, Counting::Both);
     let (send, recv) = (of("send")?, of("recv")?);
     // What it does to itself depends on where both lie.
-    let mut overlaps = comms().map(|members| {
+    let overlaps = |members: &Vec<Option<Rank>>| {
         let me = members.iter().position(|other| *other == Some(member.rank));
         me.is_none_or(|me| of_kind.overlaps(part, (me, members.len()), (send, recv)))
-    });
-    let full = (send == 0 && sends > 0) || (recv == 0 && receives > 0) || overlaps.any(|overlaps| overlaps);
+    };
+    let full = (send == 0 && sends > 0) || (recv == 0 && receives > 0) || comms().any(overlaps);
     Some(TouchedRanges {
         stream: of("stream")?,
         ranges: vec![(send, send.saturating_add(sends), false), (recv, recv.saturating_add(receives), true)],
