@@ -107,7 +107,7 @@ pub enum NondetValue {
         /// How many of those compared come before it.
         position: u32,
     },
-    /// The position of a communicator's hash among those already compared.
+    /// The position of a communicator's hash among those already compared. Nobody can force it or tell.
     CommOrder {
         /// How many of those compared come before it.
         position: u32,

@@ -2,23 +2,18 @@
 //!
 //! Not here: how communicators are made ([`super::comm`]).
 
-use std::borrow::Cow;
-use std::convert::Infallible;
 use std::sync::Arc;
 
-use rankcheck_model::host::order::position_in;
 use rankcheck_model::host::value::{Buffer, CommId};
 use rankcheck_model::{GroupOp, Rank, Resources};
 
 use super::comm::BegunInit;
 use super::dispatch::{Execute, Produced};
 use super::inspect::WaitsFor;
-use super::nondet::{NondetKind, number};
 use super::tables::CommLifetime;
 use super::thread::{Halt, ProgramThread};
 use super::value::OnDevice;
 use crate::Error;
-use crate::case::NondetValue;
 use crate::comm::PendingComm;
 use crate::group;
 use crate::window::PendingWindow;
@@ -87,9 +82,6 @@ impl ProgramThread<'_, '_> {
     }
 
     fn group_end(&mut self, text: &str) -> Result<(), Halt> {
-        if self.group.depth == 1 {
-            self.order_comms();
-        }
         self.end_turn()?;
         let inits = if self.group.depth == 1 { std::mem::take(&mut self.group.inits) } else { Vec::new() };
         let spoiled = self.group.spoiled;
@@ -150,39 +142,5 @@ impl ProgramThread<'_, '_> {
             Ok(()) | Err(Error::Nccl { .. }) => Ok(Vec::new()),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// The order of the communicators that register in this group, as the case forces it. NCCL sorts them by a
-    /// hash of its own, which nobody outside can see or choose: this order is kept, not made.
-    fn order_comms(&self) {
-        let mut comms: Vec<CommId> = Vec::new();
-        for registration in &self.group.registrations {
-            if !comms.contains(&registration.comm) {
-                comms.push(registration.comm);
-            }
-        }
-        if comms.len() < 2 {
-            return;
-        }
-        let mut order = Cow::Owned(self.run.tables().comm_order.clone());
-        for comm in comms {
-            let Ok(_) = position_in(&mut order, &comm, |order, _| {
-                Ok::<_, Infallible>(self.comm_position(order.len()))
-            });
-        }
-        self.run.tables().comm_order = order.into_owned();
-    }
-
-    /// Decides where a communicator goes among those already compared, and notes it.
-    fn comm_position(&self, known: usize) -> usize {
-        // One possibility is no choice, and no value is spent on it.
-        if known == 0 {
-            return 0;
-        }
-        let wanted = self.wanted(NondetKind::CommOrder);
-        let at = wanted.as_ref().map_or(known, |value| (number(value) as usize).min(known));
-        let position = u32::try_from(at).expect("few communicators");
-        self.took(wanted, NondetValue::CommOrder { position });
-        at
     }
 }

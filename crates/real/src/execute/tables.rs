@@ -200,7 +200,6 @@ pub(crate) struct Tables {
     pub(crate) free_addresses: Vec<(Base, u64)>,
     pub(crate) address_order: Vec<Value<OnDevice>>,
     pub(crate) hash_order: Vec<Value<OnDevice>>,
-    pub(crate) comm_order: Vec<CommId>,
     pub(crate) mutexes: BTreeMap<Token, u32>,
     pub(crate) comms: Vec<CommRow>,
     pub(crate) streams: Vec<(Token, Arc<CudaStream>)>,
