@@ -5,6 +5,7 @@ pub(crate) mod address;
 pub(crate) mod barrier;
 pub(crate) mod cell;
 pub(crate) mod collective;
+pub(crate) mod collision;
 pub(crate) mod comm;
 pub(crate) mod container;
 pub(crate) mod event;

@@ -1,10 +1,12 @@
 //! Fragments about groups of NCCL calls.
-//! Not here: groups of transfers.
+//! Not here: groups of transfers on one communicator.
 
-use rankcheck_model::{CommOp, Op, Operand, Resources};
+use std::sync::Arc;
 
-use super::builder::{At, Builder, first};
-use super::draw::{Who, drawn};
+use rankcheck_model::{CommOp, Direction, Dtype, Op, Operand, Resources, Transfer};
+
+use super::builder::{At, Builder, MIB, first, slice};
+use super::draw::{On, Who, drawn};
 
 drawn! {
     /// A piece of protocol with a group.
@@ -17,6 +19,32 @@ drawn! {
         4 => Beside { rank: Who, buffer: BufferOfOne },
         /// Two communicators are made in a group, which one rank does otherwise.
         6 => Makes { rank: Who, one: Made, other: Made, odd: OddMaker },
+        /// Calls on two communicators in a group, which one rank makes otherwise.
+        6 => Launches { rank: Who, what: Launched, second: On, odd: OddLauncher },
+    }
+}
+
+drawn! {
+    /// What a group launches on each of two communicators.
+    pub(super) enum Launched {
+        3 => Collectives,
+        /// The second reads what the first one writes.
+        1 => CollectivesInARow,
+        /// From one rank to another on the one, and back on the other.
+        2 => Transfers,
+        1 => CollectiveAndTransfers,
+    }
+}
+
+drawn! {
+    /// What one rank does otherwise where all launch on two communicators in a group.
+    pub(super) enum OddLauncher {
+        2 => Nothing,
+        1 => TheOtherFirst,
+        2 => NoGroup,
+        2 => NoGroupTheOtherFirst,
+        /// It launches on one of them again, and so do the others, apart from the group or in it.
+        1 => OnceMore,
     }
 }
 
@@ -90,6 +118,12 @@ impl Fragment {
                     make_two(b, r, (one, other), odd);
                 }
             }
+            Self::Launches { rank, what, second, odd } => {
+                let rank = b.rank(rank);
+                for r in b.ranks() {
+                    launch_two(b, r, (what, second, odd), r == rank);
+                }
+            }
             Self::Beside { rank, buffer } => {
                 let rank = b.rank(rank);
                 for r in b.ranks() {
@@ -132,6 +166,89 @@ fn make_two(b: &mut Builder, rank: u32, (one, other): (Made, Made), odd: OddMake
         OddMaker::Nothing | OddMaker::TheOtherFirst | OddMaker::NoGroup => {}
     }
     if grouped {
+        b.group_end(at);
+    }
+}
+
+fn launch_two(b: &mut Builder, rank: u32, (what, second, odd): (Launched, On, OddLauncher), is_odd: bool) {
+    let at = first(rank);
+    let (comm, other, x, y) = (b.comm(rank), b.other_comm(rank), b.a(rank), b.b(rank));
+    let collective =
+        |b: &Builder, comm: &Operand, x: &Operand| Op::Collective(Arc::new(b.reduction(comm, x, 256)));
+    let (next, before) = (b.next(rank), (rank + b.ranks().end - 1) % b.ranks().end);
+    let transfer = |b: &Builder, comm: &Operand, direction: Direction, peer: u32, buffer: &Operand| {
+        let (comm, buffer, stream) = (comm.clone(), buffer.clone(), b.name("default"));
+        Op::Transfer(Arc::new(Transfer {
+            direction,
+            comm,
+            peer,
+            buffer,
+            count: 256,
+            dtype: Dtype::F32,
+            stream,
+        }))
+    };
+    let send = |b: &Builder, comm: &Operand| transfer(b, comm, Direction::Send, next, &x);
+    let receive = |b: &Builder, comm: &Operand| transfer(b, comm, Direction::Recv, before, &y);
+    // Two ranks: each sends on the communicator on which the other receives.
+    let crossed = match rank {
+        0 => [
+            vec![transfer(b, &comm, Direction::Send, 1, &x)],
+            vec![transfer(b, &other, Direction::Recv, 1, &y)],
+        ],
+        1 => [
+            vec![transfer(b, &comm, Direction::Recv, 0, &y)],
+            vec![transfer(b, &other, Direction::Send, 0, &x)],
+        ],
+        _ => [Vec::new(), Vec::new()],
+    };
+    let mut parts = match what {
+        Launched::Collectives => [vec![collective(b, &comm, &x)], vec![collective(b, &other, &y)]],
+        Launched::CollectivesInARow => [vec![collective(b, &comm, &x)], vec![collective(b, &other, &x)]],
+        Launched::Transfers => crossed,
+        Launched::CollectiveAndTransfers => {
+            [vec![collective(b, &comm, &slice(&x, MIB, MIB))], vec![send(b, &other), receive(b, &other)]]
+        }
+    };
+    for op in &mut parts[1] {
+        match op {
+            Op::Collective(call) => Arc::make_mut(call).stream = b.name(second.name()),
+            Op::Transfer(half) => Arc::make_mut(half).stream = b.name(second.name()),
+            _ => {}
+        }
+    }
+    let again = parts[0].clone();
+    let grouped = !is_odd || !matches!(odd, OddLauncher::NoGroup | OddLauncher::NoGroupTheOtherFirst);
+    if is_odd && matches!(odd, OddLauncher::TheOtherFirst | OddLauncher::NoGroupTheOtherFirst) {
+        parts.reverse();
+    }
+    if grouped {
+        b.group_start(at);
+    }
+    for part in parts {
+        push_together(b, at, part, grouped);
+    }
+    if odd == OddLauncher::OnceMore && is_odd {
+        push_together(b, at, again.clone(), grouped);
+    }
+    if grouped {
+        b.group_end(at);
+    }
+    if odd == OddLauncher::OnceMore && !is_odd {
+        push_together(b, at, again, false);
+    }
+}
+
+/// Makes calls, transfers in a group of their own where they are in none.
+fn push_together(b: &mut Builder, at: At, calls: Vec<Op>, in_group: bool) {
+    let own_group = !in_group && calls.len() > 1;
+    if own_group {
+        b.group_start(at);
+    }
+    for call in calls {
+        b.push(at, call);
+    }
+    if own_group {
         b.group_end(at);
     }
 }

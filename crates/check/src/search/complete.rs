@@ -459,5 +459,6 @@ fn object_name(machine: &Machine, object: rankcheck_model::Object) -> String {
         Kind::Addresses => "addresses".to_owned(),
         Kind::Graph => named("graph"),
         Kind::Capture => "captures".to_owned(),
+        Kind::CommHashes => "the order in which groups take communicators".to_owned(),
     }
 }

@@ -137,6 +137,11 @@ impl Machine {
             .collect()
     }
 
+    /// Whether anything is blocked for ever.
+    pub(crate) fn is_blocked(&self, state: &State) -> bool {
+        !self.blocked(state).is_empty()
+    }
+
     /// Adds a finding for each independent reason why something is blocked.
     pub(crate) fn find_deadlocks(&self, state: &mut State) {
         let mut nodes = self.blocked(state);

@@ -33,7 +33,7 @@ use crate::host::value::{Buffer, CommId, Value};
 use crate::id::Token;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{InFlight, Machine};
-use crate::noun::group::GroupCall;
+use crate::noun::group::{GroupCall, LaunchedBy};
 use crate::noun::p2p::Half;
 use crate::noun::rendezvous::Rendezvous;
 use crate::noun::stream::{Queued, Work};
@@ -241,7 +241,7 @@ impl Machine {
         unknown.then(|| "a reduction that NCCL does not know".to_owned())
     }
 
-    fn counting(&self, rank: Rank, comm: CommId, kind: CollectiveKind) -> Counting {
+    pub(crate) fn counting(&self, rank: Rank, comm: CommId, kind: CollectiveKind) -> Counting {
         kind.counting(|root| self.members(comm).get(root as usize) == Some(&rank))
     }
 
@@ -534,7 +534,8 @@ impl Cx<'_> {
             m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay });
             return;
         }
-        (launch.sequence, launch.issue) = self.me_mut().next_launch(launch.comm);
+        let by = if replay.is_some() { LaunchedBy::Graph } else { LaunchedBy::Call };
+        (launch.sequence, launch.issue) = self.next_launch(launch.comm, by);
         let r = self.me_mut();
         r.executed_mut().collectives += 1;
         if r.costs().steady {

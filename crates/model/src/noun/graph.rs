@@ -27,6 +27,7 @@ use crate::id::Token;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::noun::collective::Launch;
+use crate::noun::group::LaunchedBy;
 use crate::noun::p2p::Transfers;
 use crate::noun::stream::{Queued, Work, forget_block};
 use crate::order::dependence::{Access, Object, ObjectKind};
@@ -661,7 +662,7 @@ impl Cx<'_> {
                 Work::Transfers(captured) => {
                     let known = launches.iter().find(|(of, _)| Arc::ptr_eq(of, captured));
                     let issued = known.map(|(_, issued)| Arc::clone(issued)).unwrap_or_else(|| {
-                        let (sequence, issue) = self.me_mut().next_launch(captured.comm);
+                        let (sequence, issue) = self.next_launch(captured.comm, LaunchedBy::Graph);
                         let streams = captured.streams.iter().map(|of| runs_on(*of)).collect();
                         let mut issued = Transfers { sequence, issue, streams, ..Transfers::clone(captured) };
                         let halves = issued.transfers.iter_mut();

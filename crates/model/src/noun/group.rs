@@ -1,6 +1,6 @@
 //! Groups: calls are collected and done at the outermost end: first, all at once, what makes communicators; then links
-//! of transfers; then registrations, communicator by communicator in the order of their hashes; then connections; then
-//! launches.
+//! of transfers; then registrations; then connections; then launches. Each of the last three goes from communicator to
+//! communicator in the order of their hashes, which is one for all ranks and unknown to the program.
 //!
 //! Source: `group.cc:598-760`, `include/group.h:104-121`. Not here: what the calls do.
 #![expect(
@@ -23,10 +23,11 @@ use crate::host::order::position_in;
 use crate::host::value::{CommId, Value};
 use crate::id::Token;
 use crate::judge::finding::{About, OpRef, Rule};
-use crate::machine::Machine;
+use crate::machine::{Machine, Mode};
 use crate::members::MemberList;
 use crate::noun::collective::Launch;
 use crate::noun::comm::Resources;
+use crate::noun::launch_order::LaunchOrder;
 use crate::noun::p2p::Called;
 use crate::noun::p2p::Half;
 use crate::noun::rendezvous::Rendezvous;
@@ -36,7 +37,7 @@ use crate::order::poll::{Nondet, NondetValues, Poll};
 use crate::platform::KernelPath;
 use crate::program::Operand;
 use crate::rank::Rank;
-use crate::state::{State, Table};
+use crate::state::{RankState, State, Table};
 use crate::walk::walk;
 
 /// Operations on groups of NCCL calls.
@@ -186,6 +187,14 @@ impl GroupCall {
         }
     }
 
+    /// The communicator that it launches on, if it does.
+    fn launched_on(&self) -> Option<CommId> {
+        match self {
+            Self::Launch { comm, .. } | Self::Transfer { comm, .. } => Some(*comm),
+            Self::Init { .. } | Self::Split { .. } | Self::Ends { .. } | Self::Register { .. } => None,
+        }
+    }
+
     /// The name of the communicator that it makes.
     pub(crate) fn made_name(&self) -> Option<Token> {
         match self {
@@ -301,6 +310,12 @@ impl Group {
         }
     }
 
+    /// Whether its end launches on several communicators.
+    fn launches_on_several(&self) -> bool {
+        let mut comms = self.calls.iter().filter_map(GroupCall::launched_on);
+        comms.next().is_some_and(|first| comms.any(|comm| comm != first))
+    }
+
     /// Whether a registration with a communicator waits.
     pub(crate) fn registers_with(&self, comm: CommId) -> bool {
         self.calls.iter().any(|call| matches!(call, GroupCall::Register { comm: of, .. } if *of == comm))
@@ -311,9 +326,42 @@ impl Group {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct GroupOrder {
     comms: Vec<CommId>,
+    /// The communicators on which groups launched together, where nobody has looked at their order.
+    together: Vec<Vec<CommId>>,
 }
 
-walk!(struct GroupOrder { comms: hashed fixed });
+walk!(struct GroupOrder { comms: hashed fixed, together: hashed fixed });
+
+impl GroupOrder {
+    /// Sorts communicators by their hashes. Those that nobody has looked at follow in an order that is the same on all
+    /// ranks.
+    fn sort(order: &[CommId], comms: &mut Vec<CommId>) {
+        comms.sort_by_key(|comm| (order.iter().position(|c| c == comm).unwrap_or(usize::MAX), *comm));
+        comms.dedup();
+    }
+}
+
+impl State {
+    /// Communicators whose order was looked at.
+    #[must_use]
+    pub fn compared_comms(&self) -> usize {
+        GroupOrder::of(self.shared()).comms.len()
+    }
+
+    /// Whether groups launched on several communicators, in an order that nobody has looked at.
+    pub(crate) fn launched_together(&self) -> bool {
+        !GroupOrder::of(self.shared()).together.is_empty()
+    }
+}
+
+/// What launches on a communicator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LaunchedBy {
+    /// A call, or the group that it stands in.
+    Call,
+    /// The launch of a graph.
+    Graph,
+}
 
 /// The nondeterministic values of the end of a group.
 pub(crate) struct GroupDecisions {
@@ -328,31 +376,37 @@ pub(crate) struct GroupDecisions {
 }
 
 impl Machine {
-    /// The launches of a group in the order in which they are made: of each communicator first the symmetric
-    /// ones, then large before small, then the last first (`enqueue.cc:392-416`, `1583-1636`).
-    fn sorted(&self, state: &State, rank: Rank, calls: &[(CommId, Arc<Launch>)]) -> Vec<Launch> {
+    /// The launches of a group in the order in which they are made: communicator by communicator, of each first the
+    /// symmetric ones, then large before small, then the last first (`enqueue.cc:392-416`, `1583-1636`).
+    fn sorted(
+        &self,
+        state: &State,
+        rank: Rank,
+        calls: &[(CommId, Arc<Launch>)],
+        comms: &[CommId],
+    ) -> Vec<Launch> {
         let mut launches: Vec<Launch> =
             calls.iter().map(|(_, launch)| self.relaunch(state, rank, Launch::clone(launch))).collect();
-        let mut comms: Vec<CommId> = Vec::new();
+        let mut written: Vec<CommId> = Vec::new();
         for launch in &mut launches {
-            let before = comms.iter().filter(|comm| **comm == launch.comm).count();
+            let before = written.iter().filter(|comm| **comm == launch.comm).count();
             let before = u32::try_from(before).expect("few calls in a group");
             launch.written = self.launch_position(state, rank, launch.comm, launch.call.stream) + before;
-            comms.push(launch.comm);
+            written.push(launch.comm);
         }
         let members =
             |launch: &Launch| state.rank(rank).comm(launch.comm).map_or(0, |comm_state| comm_state.size());
         launches.sort_by_key(|launch| {
+            let comm = comms.iter().position(|comm| *comm == launch.comm);
             let ordinary = launch.path == KernelPath::Ordinary;
-            (ordinary, Reverse(launch.size_step(members(launch))), Reverse(launch.written))
+            (comm, ordinary, Reverse(launch.size_step(members(launch))), Reverse(launch.written))
         });
-        // Each communicator keeps its positions among the communicators of the group.
-        let mut sorted = Vec::with_capacity(launches.len());
-        for comm in comms {
-            let next = launches.iter().position(|launch| launch.comm == comm).expect("as many as positions");
-            sorted.push(launches.remove(next));
-        }
-        sorted
+        launches
+    }
+
+    /// Whether it is explored in which order groups launch on several communicators: once that was found to matter.
+    fn explores_launch_orders(&self) -> bool {
+        self.config.mode == Mode::Naive || self.config.contended.contains(&Object::COMM_HASHES)
     }
 }
 
@@ -445,7 +499,9 @@ impl Cx<'_> {
                 _ => None,
             })
             .collect();
-        let launches = m.sorted(self.state, rank, &launches);
+        let comms = self.here().launched_comms(&order);
+        self.note_together(&comms);
+        let launches = m.sorted(self.state, rank, &launches, &comms);
         let cold = |launch: &&Launch| {
             launch.path == KernelPath::Ordinary
                 && self
@@ -462,14 +518,68 @@ impl Cx<'_> {
             self.arrive(rendezvous);
             return;
         }
+        self.judge_collisions_in_group(&launches, &transfers);
         let companions = launches.len() > 1;
-        for launch in launches {
-            let launch = Launch { companions, ..launch };
-            self.enqueue_launch(launch);
+        let mut launches = launches.into_iter().peekable();
+        for comm in comms {
+            while let Some(launch) = launches.next_if(|launch| launch.comm == comm) {
+                self.enqueue_launch(Launch { companions, ..launch });
+            }
+            self.launch_transfers(comm, &transfers);
         }
-        self.launch_transfers(&transfers);
         *self.this_mut().group_mut() = Group::default();
         self.done(&[]);
+    }
+
+    /// Notes that a group launches on several communicators, and whether it can matter in which order. It cannot as long
+    /// as every launch on one of them is in a group that has just one collective on each, all on one stream: each rank
+    /// is through such a group, in either order, once all have come to it. Of runs in which one does not come, the end
+    /// says so.
+    fn note_together(&mut self, comms: &[CommId]) {
+        let (m, rank) = (self.m, self.rank);
+        if comms.len() < 2 || m.explores_launch_orders() {
+            return;
+        }
+        let calls = self.this().group().calls();
+        let stream_of = |call: &GroupCall| match call {
+            GroupCall::Launch { launch, .. } => Some(launch.call.stream),
+            _ => None,
+        };
+        let stream = calls.first().and_then(stream_of);
+        let is_block = calls.len() == comms.len()
+            && stream.is_some_and(|stream| m.records(self.state, rank, stream).is_none())
+            && calls.iter().all(|call| stream_of(call) == stream);
+        let mut block = comms.to_vec();
+        block.sort_unstable();
+        let known = &GroupOrder::of(self.state.shared()).together;
+        let is_known = known.contains(&block);
+        let others = || known.iter().filter(|other| **other != block).flatten();
+        let launched = |comm: &CommId| {
+            let order = |of: &RankState| {
+                of.comm(*comm).and_then(|_| of.launch_order(*comm)).is_some_and(LaunchOrder::has_launched)
+            };
+            self.state.ranks().any(order)
+        };
+        let is_apart = others().any(|comm| block.contains(comm)) || !is_known && block.iter().any(launched);
+        if !is_block || is_apart {
+            m.contend(Object::COMM_HASHES);
+        }
+        if !is_known {
+            GroupOrder::of_mut(self.state.shared_mut()).together.push(block);
+        }
+    }
+
+    /// Numbers a launch that is made now. On a communicator that a group launched on together with others, one without
+    /// these makes the order in groups matter.
+    pub(crate) fn next_launch(&mut self, comm: CommId, by: LaunchedBy) -> (u32, u32) {
+        let together = &GroupOrder::of(self.state.shared()).together;
+        if !together.is_empty() && together.iter().any(|block| block.contains(&comm)) {
+            let with_others = by == LaunchedBy::Call && self.this().group().launches_on_several();
+            if !with_others {
+                self.m.contend(Object::COMM_HASHES);
+            }
+        }
+        self.me_mut().next_launch(comm)
     }
 
     /// Enters everything that makes a communicator, all at once. Returns whether there is something.
@@ -690,8 +800,8 @@ impl<'a> Here<'a> {
         transfers.collect()
     }
 
-    /// The order of the communicators that register in this group, as a prefix of the hash order; what sends leave
-    /// in flight; and whether transfers are serialized.
+    /// The order of the communicators of this group, as far as it matters, as a prefix of the hash order; what sends
+    /// leave in flight; and whether transfers are serialized.
     pub(crate) fn decide_group(self, nondet: &mut NondetValues<'_>) -> Result<GroupDecisions, Poll> {
         let Here { m, state, rank, .. } = self;
         let mut order = Cow::Borrowed(&GroupOrder::of(state.shared()).comms[..]);
@@ -708,10 +818,23 @@ impl<'a> Here<'a> {
                 position_in(&mut order, &comm, nondet.position(Nondet::CommOrder))?;
             }
         }
+        if m.explores_launch_orders() {
+            let launched = self.launched_comms(&order);
+            for comm in launched.iter().filter(|_| launched.len() > 1) {
+                position_in(&mut order, comm, nondet.position(Nondet::CommOrder))?;
+            }
+        }
         let transfers = self.grouped_transfers();
         let holds_all = m.decide_in_flight(state, rank, &transfers, nondet)?;
         let serialized = m.decide_serialized(state, rank, &transfers, nondet)?;
         Ok(GroupDecisions { order: order.into_owned(), holds_all, serialized })
+    }
+
+    /// The communicators that the end of the group launches on, one after the other.
+    fn launched_comms(self, order: &[CommId]) -> Vec<CommId> {
+        let mut comms = self.this().group().calls.iter().filter_map(GroupCall::launched_on).collect();
+        GroupOrder::sort(order, &mut comms);
+        comms
     }
 
     fn next_registration(self, order: &[CommId]) -> Option<CommId> {

@@ -189,6 +189,11 @@ impl LaunchOrder {
         &mut self.progress
     }
 
+    /// Whether anything was launched.
+    pub(crate) fn has_launched(&self) -> bool {
+        self.launched > 0
+    }
+
     /// What was launched first and was not over is over.
     pub(crate) fn is_over(&mut self) {
         self.progress = None;

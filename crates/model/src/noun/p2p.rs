@@ -27,9 +27,8 @@ use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{InFlight, Machine};
 use crate::noun::collective::UNKNOWN_DTYPE;
 use crate::noun::comm::CommState;
-use crate::noun::group::GroupCall;
+use crate::noun::group::{GroupCall, LaunchedBy};
 use crate::noun::launch_order::{LaunchOrder, Ran};
-use crate::noun::memory::overlap;
 use crate::noun::rendezvous::Rendezvous;
 use crate::noun::stream::{Queued, Work};
 use crate::noun::window::{INVALID_ARGUMENT, LastUse};
@@ -640,7 +639,8 @@ impl Cx<'_> {
             self.arrive(Rendezvous::Link(link, handshake));
             return;
         }
-        self.launch_transfers(&calls);
+        self.judge_collisions_of_call(&calls);
+        self.launch_transfers(comm, &calls);
         self.done(&[]);
     }
 
@@ -728,33 +728,31 @@ impl Cx<'_> {
         }
     }
 
-    pub(crate) fn launch_transfers(&mut self, calls: &[Called]) {
+    /// Launches those of these transfers that are on one communicator; there may be none.
+    pub(crate) fn launch_transfers(&mut self, comm: CommId, calls: &[Called]) {
         let (m, rank) = (self.m, self.rank);
         let small = m.config.platform.small_transfer_bytes();
-        for comm in comms_of(calls) {
-            let mut streams: Vec<Token> = Vec::new();
-            let mut transfers: Vec<Half> = Vec::new();
-            for (_, stream, transfer) in calls.iter().filter(|(of, ..)| *of == comm) {
-                if !streams.contains(stream) {
-                    streams.push(*stream);
-                }
-                let found = Machine::lookup(self.me(), comm, &transfer.buffer);
-                let window = found.map(|found| found.window.nth()).filter(|_| transfer.len_bytes() > small);
-                transfers.push(Half { window, ..Half::clone(transfer) });
-                if m.config.in_flight == InFlight::OfPlatform && transfer.direction == Direction::Send {
-                    let link = transfer.link(comm, rank);
-                    self.me_mut().comm_mut(comm).links_mut().send(link, transfer.len_bytes());
-                }
+        let mut streams: Vec<Token> = Vec::new();
+        let mut transfers: Vec<Half> = Vec::new();
+        for (_, stream, transfer) in calls.iter().filter(|(of, ..)| *of == comm) {
+            if !streams.contains(stream) {
+                streams.push(*stream);
             }
-            self.judge_collisions(&transfers);
-            let op = transfers[0].op;
-            let parts = m.parted(self.state, comm, rank, transfers);
-            let planned = if parts.len() == 1 { Planned::Whole } else { Planned::Part };
-            for transfers in parts {
-                let launch =
-                    Transfers { comm, sequence: 0, issue: 0, streams: streams.clone(), transfers, planned };
-                self.launch_part((launch, op));
+            let found = Machine::lookup(self.me(), comm, &transfer.buffer);
+            let window = found.map(|found| found.window.nth()).filter(|_| transfer.len_bytes() > small);
+            transfers.push(Half { window, ..Half::clone(transfer) });
+            if m.config.in_flight == InFlight::OfPlatform && transfer.direction == Direction::Send {
+                let link = transfer.link(comm, rank);
+                self.me_mut().comm_mut(comm).links_mut().send(link, transfer.len_bytes());
             }
+        }
+        let Some(op) = transfers.first().map(|transfer| transfer.op) else { return };
+        let parts = m.parted(self.state, comm, rank, transfers);
+        let planned = if parts.len() == 1 { Planned::Whole } else { Planned::Part };
+        for transfers in parts {
+            let launch =
+                Transfers { comm, sequence: 0, issue: 0, streams: streams.clone(), transfers, planned };
+            self.launch_part((launch, op));
         }
     }
 
@@ -763,7 +761,7 @@ impl Cx<'_> {
         let (m, rank) = (self.m, self.rank);
         // What is only recorded has no sequence number in the launch order.
         if !launch.streams.iter().any(|stream| m.records(self.state, rank, *stream).is_some()) {
-            (launch.sequence, launch.issue) = self.me_mut().next_launch(launch.comm);
+            (launch.sequence, launch.issue) = self.next_launch(launch.comm, LaunchedBy::Call);
             self.count_transfers(&launch);
         }
         let launch = Arc::new(launch);
@@ -779,48 +777,6 @@ impl Cx<'_> {
     pub(crate) fn count_transfers(&mut self, launch: &Transfers) {
         let halves = u32::try_from(launch.transfers.len()).expect("few transfers a launch");
         self.me_mut().executed_mut().transfers += halves;
-    }
-
-    /// Transfers of one launch run at the same time: what one of them receives into, no other may use. What a rank sends
-    /// itself may lie where it is received: that is how a root gathers and scatters in place (`nccl.h`).
-    fn judge_collisions(&mut self, transfers: &[Half]) {
-        let (m, rank) = (self.m, self.rank);
-        let range = |transfer: &Half| (transfer.buffer.offset_bytes, transfer.buffer.len_bytes);
-        let in_place = |one: &Half, other: &Half| {
-            (one.peer, other.peer) == (rank, rank)
-                && one.direction != other.direction
-                && range(one) == range(other)
-        };
-        for (at, one) in transfers.iter().enumerate() {
-            let collides = |other: &&Half| {
-                (one.direction == Direction::Recv || other.direction == Direction::Recv)
-                    && one.buffer.memory == other.buffer.memory
-                    && overlap(range(one), range(other))
-                    && !in_place(one, other)
-            };
-            let Some(other) = transfers[..at].iter().find(collides) else { continue };
-            let past = self.here().past();
-            let about = About::Memory(rank, one.buffer.memory);
-            m.find(self.state, Rule::Mem2, about, &[one.op, other.op], past, || {
-                if one.op == other.op {
-                    return format!(
-                        "on rank {} nothing orders what is sent and what is received at {}, which are the same bytes of {}: it does not \
-                         work in place there",
-                        rank.0,
-                        m.at(&one.op),
-                        m.buffer_name(&one.buffer)
-                    );
-                }
-                format!(
-                    "on rank {} nothing orders the accesses to {} at {} and at {}: a group runs them together",
-                    rank.0,
-                    m.buffer_name(&one.buffer),
-                    m.at(&other.op),
-                    m.at(&one.op)
-                )
-            });
-            Machine::undefine(self.state, one.op);
-        }
     }
 }
 

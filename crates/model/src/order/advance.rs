@@ -659,6 +659,9 @@ impl Machine {
 
     /// Operations still blocked at the end take part in the search for contention.
     pub fn contend_blocked(&self, state: &State) {
+        if state.launched_together() && self.is_blocked(state) {
+            self.contend(Object::COMM_HASHES);
+        }
         for (rank, thread) in self.threads(state) {
             let t = state.rank(rank).thread(thread);
             if !t.is_ready() || !matches!(self.here(state, rank, thread).poll(), Poll::Wait) {
@@ -679,7 +682,8 @@ impl Machine {
                     | ObjectKind::Memory
                     | ObjectKind::Hosts
                     | ObjectKind::Init
-                    | ObjectKind::Graph => state.rank(rank).clashes(object, access, t.clock()),
+                    | ObjectKind::Graph
+                    | ObjectKind::CommHashes => state.rank(rank).clashes(object, access, t.clock()),
                 };
                 if clashes {
                     self.contend(object);

@@ -37,11 +37,12 @@ pub enum ObjectKind {
     Init,
     Graph,
     Capture,
+    CommHashes,
 }
 
 impl ObjectKind {
     /// Every kind, in the order of declaration.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::StoreKey,
         Self::Flag,
         Self::Stream,
@@ -57,6 +58,7 @@ impl ObjectKind {
         Self::Init,
         Self::Graph,
         Self::Capture,
+        Self::CommHashes,
     ];
 }
 
@@ -115,6 +117,9 @@ impl Object {
 
     /// What captures forbid on a rank: begins and ends mutate it, unsafe calls read it.
     pub(crate) const CAPTURE: Self = Self { kind: ObjectKind::Capture, id: ObjectId::All };
+
+    /// The order of the hashes of communicators, in which groups launch on several of them.
+    pub const COMM_HASHES: Self = Self { kind: ObjectKind::CommHashes, id: ObjectId::All };
 
     /// The virtual addresses of a rank.
     pub(crate) const ADDRESSES: Self = Self { kind: ObjectKind::Addresses, id: ObjectId::All };

@@ -263,7 +263,9 @@ impl Closing<'_> {
                 | ObjectKind::Graph
                 | ObjectKind::Capture => own = true,
                 // Taken for a rank's own, they lose runs: `reduced_and_naive_agree` showed it.
-                ObjectKind::Comm | ObjectKind::Hosts | ObjectKind::Init => unbounded = true,
+                ObjectKind::Comm | ObjectKind::Hosts | ObjectKind::Init | ObjectKind::CommHashes => {
+                    unbounded = true;
+                }
             }
         });
         if unbounded {

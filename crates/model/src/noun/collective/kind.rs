@@ -411,3 +411,15 @@ pub enum Counting {
     /// The output alone: the member gets and gives nothing.
     Recv,
 }
+
+impl Counting {
+    /// Whether the input is read.
+    pub(crate) fn reads(self) -> bool {
+        self != Self::Recv
+    }
+
+    /// Whether the output is written.
+    pub(crate) fn writes(self) -> bool {
+        self != Self::Send
+    }
+}
