@@ -26,6 +26,7 @@ mod folded;
 mod folded_files;
 mod formats;
 mod graphs;
+mod grouped;
 mod growth;
 mod judged;
 mod known;

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use rankcheck_model::machine::Standing;
 use rankcheck_model::{
     Answer, Block, Choice, Config, Connections, Explain, Finding, Freed, Interruption, Loc, LocId, Machine,
-    ObjectKind, Platform, Rank, Rule, Source, SourceError, State, Symmetry, Thread, ThreadStart, Token,
-    actors_per_rank, ranks_in_words,
+    Nondet, ObjectKind, Platform, Rank, Rule, Source, SourceError, State, Symmetry, Thread, ThreadStart,
+    Token, actors_per_rank, ranks_in_words,
 };
 use rankcheck_recording::Argument;
 use rustc_hash::FxHashSet;
@@ -28,7 +28,7 @@ use super::divergence::{self, Divergence};
 use super::fold::{self, CallRole, Folded, Folding};
 use super::jobs::{self, ReadProcess};
 use super::lower::{self, Abort, Lacks, Origin, RankRun, RecordingEnd};
-use super::returned;
+use super::returned::{self, Contradiction};
 use super::sequence::{self, ReadUntil, Remainder, Sequence, Symbol};
 use super::stuck::Standstill;
 use super::vendor;
@@ -210,6 +210,10 @@ pub struct Judged {
     pub left_out: Vec<LeftOut>,
     /// Whether the platform is the one that was asked for.
     pub asked: Asked,
+    /// In which order the communicators are taken to be on which groups launch.
+    hashes: AssumedOrder,
+    /// Communicators of which it matters in which order groups launch on them, if there are more than two.
+    orders_left: usize,
     /// The rules that are broken and were waived, each with its reason.
     pub waived: BTreeMap<Rule, String>,
     /// Waivers that are not as expected, because no run breaks their rules.
@@ -415,16 +419,14 @@ pub fn judge(recording: Recording, platform: Option<Platform>) -> Result<Judged,
 pub fn judge_as_read(mut recording: Recording, platform: Option<Platform>) -> Result<Judged, RunError> {
     let asked = if platform.is_some() { Asked::Yes } else { Asked::No };
     let platform = platform.unwrap_or_else(|| platform_of(recording.nccl.as_deref()));
-    let (machine, state, standing) = loop {
-        let (machine, mut state) = run(&recording, platform, Explain::Sentences)?;
-        machine.finish(&mut state);
-        let standing = machine.standing(&state);
-        let contradictions = returned::contradictions(&recording, &state, &standing);
+    let (OneRun { machine, state, standing, hashes, order_matters, .. }, otherwise) = loop {
+        let (ran, otherwise) = OneRun::of(&recording, platform)?;
         // Where nobody specifies what follows, the model has said nothing.
-        if contradictions.is_empty() || machine.undefined(&state) {
-            break (machine, state, standing);
+        if ran.contradictions.is_empty() || ran.machine.undefined(&ran.state) {
+            break (ran, otherwise);
         }
-        drop((machine, state));
+        let contradictions = ran.contradictions;
+        drop((ran.machine, ran.state));
         let program = Arc::get_mut(&mut recording.program).expect("the machine that ran it is gone");
         for found in contradictions {
             program.ranks[found.rank.at()].cut_off_at(found.loc, Lacks::Model(found.says), found.at);
@@ -442,6 +444,12 @@ pub fn judge_as_read(mut recording: Recording, platform: Option<Platform>) -> Re
         }
         None => true,
     });
+    for finding in otherwise {
+        let known = |of: &Finding| (of.rule, of.about) == (finding.rule, finding.about);
+        if !findings.iter().any(known) {
+            doubted.push((finding, IN_ANOTHER_ORDER.to_owned()));
+        }
+    }
     // Of ranks that make one mistake, the first is told.
     let mut told = BTreeSet::new();
     findings.retain(|finding| told.insert((finding.rule, finding.about)));
@@ -467,6 +475,8 @@ pub fn judge_as_read(mut recording: Recording, platform: Option<Platform>) -> Re
         asked,
         waived: BTreeMap::new(),
         waived_in_vain: Vec::new(),
+        hashes,
+        orders_left: if order_matters && state.compared_comms() > 2 { state.compared_comms() } else { 0 },
         aborted: None,
         recording,
     };
@@ -480,7 +490,7 @@ pub fn judge_as_read(mut recording: Recording, platform: Option<Platform>) -> Re
 /// # Errors
 /// If it has more operations than one run may have.
 pub fn replayed(judged: &Judged) -> Result<Replayed, RunError> {
-    let (machine, mut state) = run(&judged.recording, judged.platform, Explain::Memory)?;
+    let (machine, mut state, _) = run(&judged.recording, judged.platform, Explain::Memory, judged.hashes)?;
     Ok(over(&machine, &mut state))
 }
 
@@ -500,8 +510,65 @@ pub fn waive(runs: &mut [Judged], waivers: &BTreeMap<Rule, String>) {
     }
 }
 
-/// Runs the program to where nothing can go on.
-fn run(recording: &Recording, platform: Platform, explain: Explain) -> Result<(Machine, State), RunError> {
+/// In which order a run takes the hashes of communicators to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AssumedOrder {
+    /// Each communicator that a group comes to lies before those that groups came to before it.
+    Descending,
+    /// It lies behind them.
+    Ascending,
+}
+
+/// Why it is not known whether a finding is one of the run.
+const IN_ANOTHER_ORDER: &str = "a group launches on several communicators in the order of their hashes, which was not recorded, and \
+                                in another order than the one that fits what returned";
+
+/// A run of the program to where nothing can go on.
+struct OneRun {
+    machine: Machine,
+    state: State,
+    standing: Vec<Standing>,
+    /// What returned in the recorded run and cannot have.
+    contradictions: Vec<Contradiction>,
+    hashes: AssumedOrder,
+    /// Whether it matters in which order groups launch on several communicators.
+    order_matters: bool,
+}
+
+impl OneRun {
+    /// Runs a recording. Where it matters in which order groups launch on several communicators, the run is the one that
+    /// fits what returned, or else the one that breaks a rule; and what is found in the other one comes with it.
+    fn of(recording: &Recording, platform: Platform) -> Result<(Self, Vec<Finding>), RunError> {
+        let one = Self::in_order(recording, platform, AssumedOrder::Ascending)?;
+        if !one.order_matters {
+            return Ok((one, Vec::new()));
+        }
+        let other = Self::in_order(recording, platform, AssumedOrder::Descending)?;
+        let rank = |ran: &Self| (!ran.contradictions.is_empty(), ran.findings().is_empty());
+        let (taken, left) = if rank(&other) < rank(&one) { (other, one) } else { (one, other) };
+        Ok((taken, left.findings()))
+    }
+
+    fn in_order(recording: &Recording, platform: Platform, hashes: AssumedOrder) -> Result<Self, RunError> {
+        let (machine, mut state, order_matters) = run(recording, platform, Explain::Sentences, hashes)?;
+        machine.finish(&mut state);
+        let standing = machine.standing(&state);
+        let contradictions = returned::contradictions(recording, &state, &standing);
+        Ok(Self { machine, state, standing, contradictions, hashes, order_matters })
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        self.machine.findings(&self.state).into_iter().map(|(_, finding)| finding.clone()).collect()
+    }
+}
+
+/// Runs the program to where nothing can go on. Tells too whether it matters in which order communicators are.
+fn run(
+    recording: &Recording,
+    platform: Platform,
+    explain: Explain,
+    hashes: AssumedOrder,
+) -> Result<(Machine, State, bool), RunError> {
     let ranks = &recording.program.ranks;
     let actors = ranks.iter().map(|rank| rank.blocks.len() + rank.streams).max().unwrap_or(0);
     let mut config = Config {
@@ -510,7 +577,10 @@ fn run(recording: &Recording, platform: Platform, explain: Explain) -> Result<(M
         // No rule is about what memory holds, and real programs cut it into thousands of pieces.
         follows_contents: explain == Explain::Memory,
         // The order of threads is the recorded one, so it is no choice.
-        declared_commuting: ObjectKind::ALL.into(),
+        declared_commuting: ObjectKind::ALL
+            .into_iter()
+            .filter(|kind| *kind != ObjectKind::CommHashes)
+            .collect(),
         // A communicator that existed before the recording began was used.
         connections: match ranks.iter().any(|rank| !rank.before.is_empty()) {
             true => Connections::Made,
@@ -524,30 +594,39 @@ fn run(recording: &Recording, platform: Platform, explain: Explain) -> Result<(M
         let machine = Machine::new(source, config.clone());
         let mut state = machine.init();
         machine.advance(&mut state);
-        while let Some(choice) = recorded(&machine, &state, ranks) {
+        while let Some(choice) = recorded(&machine, &state, ranks, hashes) {
             machine.take(&mut state, &choice);
             machine.advance(&mut state);
         }
         match machine.interruption() {
-            None => return Ok((machine, state)),
+            None => return Ok((machine, state, !config.contended.is_empty())),
             Some(Interruption::Actors(actors)) => config.actors_per_rank = actors,
             Some(Interruption::Contents) => config.follows_contents = true,
             Some(Interruption::Steps(_)) => return Err(RunError::TooMany),
-            Some(Interruption::Contended(_) | Interruption::Remember(_) | Interruption::Source(_)) => {
-                unreachable!("everything is declared to commute, and every operation is there")
+            Some(Interruption::Contended(objects)) => config.contended.extend(objects),
+            Some(Interruption::Remember(_) | Interruption::Source(_)) => {
+                unreachable!("no histories merge, and every operation is there")
             }
         }
     }
 }
 
 /// Returns the choice that was made in the recorded run.
-fn recorded(machine: &Machine, state: &State, ranks: &[RankRun]) -> Option<Choice> {
+fn recorded(machine: &Machine, state: &State, ranks: &[RankRun], hashes: AssumedOrder) -> Option<Choice> {
     if machine.interrupted() {
         return None;
     }
     let mut choices = machine.choices(state);
-    let Choice::Value(rank, thread, _) = choices.first()? else { return Some(choices.swap_remove(0)) };
+    let Choice::Value(rank, thread, values) = choices.first()? else { return Some(choices.swap_remove(0)) };
     let (rank, thread) = (*rank, *thread);
+    let open = machine.nondet_of(state, rank, thread, values);
+    if let Some((Nondet::CommOrder(_), _)) = open.last() {
+        choices.retain(|choice| matches!(choice, Choice::Value(of, by, _) if (*of, *by) == (rank, thread)));
+        return match hashes {
+            AssumedOrder::Descending => Some(choices.swap_remove(0)),
+            AssumedOrder::Ascending => choices.pop(),
+        };
+    }
     let op = machine.next_op(state, rank, thread);
     let recorded = if thread == Thread(0) { ranks[rank.at()].nondet.get(&op.index) } else { None };
     let wanted: Vec<u32> = vec![recorded.copied().unwrap_or(0)];
@@ -701,6 +780,13 @@ impl Judged {
                 format!("{path} is empty or cut off before it says what process it is of, so nothing is known of that process")
             }),
         );
+        if self.orders_left > 0 {
+            why.push(format!(
+                "groups launch on {} communicators in the order of their hashes, which was not recorded: one order and its reverse \
+                 were tried",
+                self.orders_left
+            ));
+        }
         let world = &self.recording.world;
         let missing: Vec<String> = world.missing().iter().map(|rank| rank.0.to_string()).collect();
         if !missing.is_empty() {
