@@ -214,7 +214,14 @@ impl Machine {
     pub fn head(&self, state: &State, rank: Rank, stream: u32) -> Option<(OpRef, String)> {
         let (name, stream) = state.rank(rank).streams().get(stream as usize)?;
         let head = stream.head()?;
-        Some((head.op, format!("{} on stream {}", self.work_name(state, rank, &head.work), self.name(*name))))
+        Some((head.op, format!("{} on stream {}", self.work_name(state, rank, &head.work), self.name_behind_stream(*name))))
+    }
+
+    /// The name of a stream as it stands behind the word: streams of recorded runs are numbered, and carry it in their
+    /// names.
+    pub(crate) fn name_behind_stream(&self, name: Token) -> String {
+        let name = self.name(name);
+        name.strip_prefix("stream ").unwrap_or(&name).to_owned()
     }
 
     /// The number of a stream of a rank that was used under this name.

@@ -307,7 +307,7 @@ impl Machine {
                 Work::Fresh(buffer) | Work::GiveBack(buffer) => self.buffer_name(buffer),
                 Work::Record(..) | Work::Wait(..) => "an event".to_owned(),
             };
-            (waits, format!("{what} on stream {}", self.name(*name)))
+            (waits, format!("{what} on stream {}", self.name_behind_stream(*name)))
         });
         let gpu = gpu.min().map(|(_, words)| RankOutcome::GpuHang(self.worded(words)));
         for (at, thread) in r.threads().iter().enumerate() {

@@ -391,7 +391,7 @@ impl Cx<'_> {
                  capture is lost",
                 rank.0,
                 m.at(&op),
-                m.name(origin),
+                m.name_behind_stream(origin),
                 m.name(name),
                 m.at(&begin),
             )

@@ -6,6 +6,7 @@ use rankcheck_model::host::value::Value;
 use rankcheck_model::{Collective, Counting};
 
 use super::dispatch::{Execute, Produced};
+use super::group::LaunchOf;
 use super::inspect::WaitsFor;
 use super::thread::ProgramThread;
 use super::value::{OnDevice, range};
@@ -36,7 +37,7 @@ impl Execute for Collective {
         });
         if thread.noted(&call, result)?.is_some() {
             thread.captured_collective(number, &stream)?;
-            thread.launched_by_nccl(at)?;
+            thread.launched_by_nccl(at, LaunchOf::Collective(number))?;
         }
         Ok(Vec::new())
     }

@@ -54,7 +54,7 @@ impl ProgramThread<'_, '_> {
             }
             let left = tables.captured_events.remove(&event);
             tables.marks.extend(left);
-            self.run.shared.inspect.launched(at, (self.number, self.at().index), Arc::clone(&record));
+            self.run.shared.inspect.launched(at, Some((self.number, self.at().index)), Arc::clone(&record));
             let nth = tables.recorded;
             tables.recorded += 1;
             let records = &mut tables.events.entry(event).or_default().records;

@@ -160,7 +160,7 @@ impl ProgramThread<'_, '_> {
             return Ok(());
         };
         if self.noted(&call, result)?.is_some() {
-            self.launched(at, self.at().index)?;
+            self.launched(at, Some(self.at().index))?;
         }
         Ok(())
     }

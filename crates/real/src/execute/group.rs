@@ -30,8 +30,23 @@ pub(crate) struct OpenGroup {
     pub(crate) registrations: Vec<Grouped>,
     /// Whether a call inside was impossible, so that NCCL will carry out none.
     pub(crate) spoiled: bool,
-    /// Streams and indices of what is launched when the group ends.
-    pub(crate) launches: Vec<(usize, u32)>,
+    /// What is launched when the group ends.
+    pub(crate) launches: Vec<GroupedLaunch>,
+}
+
+/// A launch of a group.
+#[derive(Debug)]
+pub(crate) struct GroupedLaunch {
+    stream: usize,
+    index: u32,
+    of: LaunchOf,
+}
+
+/// What NCCL launches: transfers of one communicator and group are one launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LaunchOf {
+    Collective(CommId),
+    Transfer(CommId),
 }
 
 /// An init inside a group. Who the others are is asked at its end, as only the end waits for them.
@@ -113,21 +128,24 @@ impl ProgramThread<'_, '_> {
                 self.run.tables().threads[self.number as usize].slots[slot] = value;
             }
         }
-        // After an error some launches may have been made and some not; a mark behind nothing does no harm.
-        for (stream, index) in group.launches {
-            self.launched(stream, index)?;
+        // After an error some launches may have been made and some not; a mark behind nothing does no harm. All marks are behind
+        // all launches, so of several launches nobody can tell which one never ends.
+        for launch in &group.launches {
+            let mut others = group.launches.iter().filter(|other| other.stream == launch.stream && other.index != launch.index);
+            let is_one = others.all(|other| matches!(launch.of, LaunchOf::Transfer(_)) && other.of == launch.of);
+            self.launched(launch.stream, is_one.then_some(launch.index))?;
         }
         Ok(())
     }
 
     /// Notes that NCCL has taken a launch: a group launches it at its end.
-    pub(crate) fn launched_by_nccl(&mut self, stream: usize) -> Result<(), Halt> {
+    pub(crate) fn launched_by_nccl(&mut self, stream: usize, of: LaunchOf) -> Result<(), Halt> {
         let index = self.at().index;
         if self.group.depth > 0 {
-            self.group.launches.push((stream, index));
+            self.group.launches.push(GroupedLaunch { stream, index, of });
             return Ok(());
         }
-        self.launched(stream, index)
+        self.launched(stream, Some(index))
     }
 
     /// A call that cannot be made for want of a communicator or buffer: it fails as it would have, and takes

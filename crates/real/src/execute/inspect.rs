@@ -47,8 +47,8 @@ struct Queue {
 
 #[derive(Debug, Clone)]
 struct Launched {
-    thread: u32,
-    index: u32,
+    /// Thread and index of the operation, if it is known which one it is.
+    at: Option<(u32, u32)>,
     over: Arc<CudaEvent>,
 }
 
@@ -107,10 +107,10 @@ impl RankInspector {
     }
 
     /// Something was launched on the n-th stream; `over` is recorded behind it.
-    pub(crate) fn launched(&self, stream: usize, (thread, index): (u32, u32), over: Arc<CudaEvent>) {
+    pub(crate) fn launched(&self, stream: usize, at: Option<(u32, u32)>, over: Arc<CudaEvent>) {
         let mut record = self.record();
         let launched = &mut record.queues[stream].launched;
-        launched.push_back(Launched { thread, index, over });
+        launched.push_back(Launched { at, over });
         if launched.len() > FORGET_BEYOND {
             while launched.front().is_some_and(|first| first.over.query() == Ok(Completion::Complete)) {
                 launched.pop_front();
@@ -192,7 +192,7 @@ impl RankInspector {
             let mut head = None;
             for launched in &queue.launched {
                 if launched.over.query().map_err(code)? == Completion::Pending {
-                    head = Some((launched.thread, launched.index));
+                    head = launched.at;
                     break;
                 }
             }

@@ -6,6 +6,7 @@ use rankcheck_model::host::value::Value;
 use rankcheck_model::{Direction, Transfer};
 
 use super::dispatch::{Execute, Produced};
+use super::group::LaunchOf;
 use super::inspect::WaitsFor;
 use super::thread::ProgramThread;
 use super::value::range;
@@ -14,7 +15,7 @@ use crate::collective::{self, Elements};
 impl Execute for Transfer {
     /// The first use of a link blocks the host until the peer comes.
     fn execute(&self, thread: &mut ProgramThread<'_, '_>, text: &str) -> Produced {
-        let Some((_, name, comm)) = thread.usable(&self.comm) else {
+        let Some((number, name, comm)) = thread.usable(&self.comm) else {
             return thread.impossible(self.direction.name().to_owned());
         };
         let call = format!("{name}.{}", self.direction.name());
@@ -27,7 +28,7 @@ impl Execute for Transfer {
             Direction::Recv => collective::receive(&comm, &range(&buffer), elements, self.peer, &stream),
         });
         if thread.noted(&call, result)?.is_some() {
-            thread.launched_by_nccl(at)?;
+            thread.launched_by_nccl(at, LaunchOf::Transfer(number))?;
         }
         Ok(Vec::new())
     }

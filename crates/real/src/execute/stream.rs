@@ -47,7 +47,7 @@ impl ProgramThread<'_, '_> {
     }
 
     /// Marks where the operation ends on its stream, so that somebody can see whether it did.
-    pub(crate) fn launched(&self, stream: usize, index: u32) -> Result<(), Halt> {
+    pub(crate) fn launched(&self, stream: usize, index: Option<u32>) -> Result<(), Halt> {
         let on = Arc::clone(&self.run.tables().streams[stream].1);
         // What is recorded is not launched.
         if on.capturing()? != Capturing::No {
@@ -56,7 +56,7 @@ impl ProgramThread<'_, '_> {
         let over = Arc::new(self.run.shared.event(&self.device)?);
         over.record(&on)?;
         self.run.tables().marks.push(Arc::clone(&over));
-        self.run.shared.inspect.launched(stream, (self.number, index), over);
+        self.run.shared.inspect.launched(stream, index.map(|index| (self.number, index)), over);
         Ok(())
     }
 
@@ -70,7 +70,7 @@ impl ProgramThread<'_, '_> {
         let (at, on) = self.stream(stream)?;
         let result = self.inside(text, WaitsFor::Hosts, |thread| call(thread, &on));
         if self.noted(text, result)?.is_some() {
-            self.launched(at, self.at().index)?;
+            self.launched(at, Some(self.at().index))?;
         }
         Ok(())
     }

@@ -237,7 +237,7 @@ impl Machine {
         match node.who {
             Who::Thread(_, thread) => WaitingLane::Thread(thread),
             Who::Stream(rank, stream) => {
-                WaitingLane::Stream(self.name(state.rank(rank).streams()[stream].0).to_string())
+                WaitingLane::Stream(self.name_behind_stream(state.rank(rank).streams()[stream].0))
             }
         }
     }
