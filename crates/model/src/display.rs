@@ -217,6 +217,11 @@ impl Machine {
         Some((head.op, format!("{} on stream {}", self.work_name(state, rank, &head.work), self.name_behind_stream(*name))))
     }
 
+    /// Where something was done to what a sentence is about, to stand behind it; nothing if that is not known.
+    pub(crate) fn and_where(&self, done: &str, by: Option<OpRef>) -> String {
+        by.map_or_else(String::new, |by| format!(", {done} at {}", self.at(&by)))
+    }
+
     /// The name of a stream as it stands behind the word: streams of recorded runs are numbered, and carry it in their
     /// names.
     pub(crate) fn name_behind_stream(&self, name: Token) -> String {

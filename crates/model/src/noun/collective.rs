@@ -487,7 +487,7 @@ impl Cx<'_> {
             let past = self.here().past();
             let freed = r.memory(buffer.memory).and_then(|memory| memory.freed_by());
             m.find(self.state, Rule::Mem1, About::Memory(rank, buffer.memory), &[op], past, || {
-                let freed = freed.map_or_else(String::new, |freed| format!(", freed at {}", m.at(&freed)));
+                let freed = m.and_where("freed", freed);
                 let name = m.buffer_name(buffer);
                 format!("rank {} uses {name} after freeing it ({}){freed}", rank.0, m.at(&op))
             });

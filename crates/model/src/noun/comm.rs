@@ -8,11 +8,11 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
-use crate::clock::{Actor, Clock};
+mod table;
+
+use crate::clock::Clock;
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
-use crate::identity::identify_as_hashed;
-use crate::identity::{Identify, StateIdentity};
 use crate::judge::deadlock::Awaits;
 use crate::machine::{ConcurrentCalls, Condition, Kind};
 use crate::noun::pool::Plan;
@@ -22,22 +22,22 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use self::table::{CalledBy, Life};
+pub(crate) use self::table::{CommCalls, CommState, Comms};
 use crate::host::value::{Address, CommId, Value};
 use crate::id::Token;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::judge::ledger::CallError;
 use crate::machine::{CommInfo, Machine};
 use crate::noun::group::GroupCall;
-use crate::noun::p2p::Links;
 use crate::noun::parting::Parting;
 use crate::noun::rendezvous::Rendezvous;
-use crate::noun::window::{INVALID_ARGUMENT, Window, Windows};
+use crate::noun::window::INVALID_ARGUMENT;
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{FaultOf, Nondet, NondetValues, Poll};
 use crate::program::Operand;
 use crate::rank::Rank;
 use crate::state::{RankState, State, Table};
-use crate::walk::{Rows, walk};
 
 /// Whether communicators split from one have channels of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -294,250 +294,6 @@ impl Setup {
     }
 }
 
-/// What a rank may still do with a communicator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Life {
-    InUse,
-    /// Nothing but destroy it.
-    Finalized,
-    Destroyed,
-}
-
-/// What one rank knows of a communicator.
-#[derive(Debug, Clone)]
-pub(crate) struct CommState {
-    /// How many members the communicator has.
-    size: usize,
-    /// The communicator whose channels it uses: itself, unless a split shares the parent's.
-    family: CommId,
-    /// What communicators split from it use.
-    children: Resources,
-    /// How many set-up events the rank has entered.
-    setups: u32,
-    /// The communicator that was the first at its address.
-    address: CommId,
-    connected: bool,
-    life: Life,
-    /// The thread that is inside its destruction.
-    parting: Option<u32>,
-    /// How many collectives the rank has launched.
-    launched: u32,
-    links: Links,
-    windows: Windows,
-    /// What each stream of the rank knew when the last launch on the communicator there was over, by stream: a function
-    /// of positions.
-    completed: Vec<Clock>,
-}
-
-identify_as_hashed!(Resources, Life);
-walk!(struct CommState {
-    size: hashed fixed,
-    family: hashed fixed,
-    children: hashed fixed,
-    setups: hashed fixed,
-    address: hashed fixed,
-    connected: hashed fixed,
-    life: hashed fixed,
-    parting: hashed fixed,
-    launched: hashed fixed,
-    // Links name ranks: they are told apart then.
-    links: hashed fixed,
-    windows: hashed moved,
-    completed: derived moved,
-});
-
-impl CommState {
-    /// A communicator that was just entered.
-    fn new(size: usize, (family, children): (CommId, Resources), address: CommId) -> Self {
-        Self {
-            size,
-            family,
-            children,
-            setups: 0,
-            address,
-            connected: false,
-            life: Life::InUse,
-            parting: None,
-            launched: 0,
-            links: Links::default(),
-            windows: Windows::default(),
-            completed: Vec::new(),
-        }
-    }
-
-    /// Returns the number of members.
-    pub(crate) fn size(&self) -> usize {
-        self.size
-    }
-
-    /// The communicator whose channels it uses: itself, unless a split shares the parent's.
-    pub(crate) fn family(&self) -> CommId {
-        self.family
-    }
-
-    /// Whether its ordinary path was used before.
-    pub(crate) fn is_connected(&self) -> bool {
-        self.connected
-    }
-
-    /// Its ordinary path is used from now on.
-    pub(crate) fn connect(&mut self) {
-        self.connected = true;
-    }
-
-    /// Whether the rank has destroyed it.
-    pub(crate) fn is_destroyed(&self) -> bool {
-        self.life == Life::Destroyed
-    }
-
-    /// Whether the rank has neither finalized nor destroyed it.
-    pub(crate) fn is_in_use(&self) -> bool {
-        self.life == Life::InUse
-    }
-
-    /// Whether no other communicator has a part in its channels.
-    pub(crate) fn has_own_channels(&self, comm: CommId) -> bool {
-        self.family == comm && self.children == Resources::Own
-    }
-
-    /// The thread that is inside its destruction.
-    pub(crate) fn parting(&self) -> Option<u32> {
-        self.parting
-    }
-
-    /// A thread enters its destruction and waits there, or comes out.
-    pub(crate) fn part(&mut self, thread: Option<u32>) {
-        self.parting = thread;
-    }
-
-    /// Returns how many collectives the rank has launched.
-    pub(crate) fn launched(&self) -> u32 {
-        self.launched
-    }
-
-    /// One more collective is launched; gives its position.
-    pub(crate) fn launch(&mut self) -> u32 {
-        self.launched += 1;
-        self.launched - 1
-    }
-
-    /// One more set-up event is entered; gives its position.
-    pub(crate) fn next_setup(&mut self) -> u32 {
-        self.setups += 1;
-        self.setups - 1
-    }
-
-    /// Links of this rank.
-    pub(crate) fn links(&self) -> &Links {
-        &self.links
-    }
-
-    /// Links of this rank, to be changed.
-    pub(crate) fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
-    }
-
-    /// Registrations of this rank.
-    pub(crate) fn windows(&self) -> &Windows {
-        &self.windows
-    }
-
-    /// Registrations of this rank, to be changed.
-    pub(crate) fn windows_mut(&mut self) -> &mut Windows {
-        &mut self.windows
-    }
-
-    /// The window that the n-th set-up event made, registered still or not.
-    pub(crate) fn window(&self, nth: u32) -> Option<&Window> {
-        self.windows.get(nth)
-    }
-}
-
-/// The communicators of a rank.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Comms {
-    states: Rows<CommId, CommState>,
-    /// Inits of each name: a function of positions.
-    inits: Rows<Token, u32>,
-    /// Addresses of destroyed communicators.
-    free_addresses: Vec<CommId>,
-    /// Which of them a thread gets back whose init or split is under way.
-    promised: Vec<(u32, CommId)>,
-}
-
-walk!(struct Comms {
-    states: hashed moved,
-    inits: derived fixed,
-    free_addresses: hashed fixed,
-    promised: hashed fixed,
-});
-
-/// A thread's last call on a communicator.
-#[derive(Debug, Clone)]
-struct CalledBy {
-    comm: CommId,
-    actor: Actor,
-    epoch: u32,
-    op: OpRef,
-}
-
-walk!(apart struct CalledBy { comm: hashed fixed, actor: hashed moved, epoch: hashed fixed, op: hashed moved });
-
-/// The last calls of each thread of a rank on each communicator, kept while there are several threads: a function of
-/// positions.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct CommCalls {
-    rows: Vec<CalledBy>,
-}
-
-walk!(apart struct CommCalls { rows: hashed moved });
-
-impl Identify for CommCalls {
-    fn identify(&self, to: &mut StateIdentity<'_>) {
-        let Self { rows } = self;
-        let unknown: Vec<&CalledBy> =
-            rows.iter().filter(|call| !to.is_known_here(call.actor, call.epoch)).collect();
-        to.unordered(unknown, |CalledBy { comm, actor, epoch, op }, to| {
-            comm.identify(to);
-            op.identify(to);
-            to.asked_about(*actor, *epoch);
-        });
-    }
-}
-
-impl RankState {
-    /// What the rank knows of a communicator that it entered.
-    pub(crate) fn comm(&self, comm: CommId) -> Option<&CommState> {
-        Comms::of(self).states.get(&comm)
-    }
-
-    /// What the rank knows of a communicator, to be changed.
-    pub(crate) fn comm_mut(&mut self, comm: CommId) -> &mut CommState {
-        Comms::of_mut(self).states.get_mut(&comm).expect("a rank uses only communicators that it entered")
-    }
-
-    /// A launch on a communicator is over on a stream, with what it knows now.
-    pub(crate) fn completes_launch(&mut self, comm: CommId, stream: usize) {
-        let mut completed = std::mem::take(&mut self.comm_mut(comm).completed);
-        let clock = self.stream(stream).clock();
-        match completed.binary_search_by_key(&clock.actor(), Clock::actor) {
-            Ok(at) => completed[at].clone_from(clock),
-            Err(at) => completed.insert(at, clock.clone()),
-        }
-        self.comm_mut(comm).completed = completed;
-    }
-
-    /// The communicators that the rank entered.
-    pub(crate) fn comms(&self) -> impl Iterator<Item = (CommId, &CommState)> {
-        Comms::of(self).states.iter().map(|(comm, state)| (*comm, state))
-    }
-
-    /// The communicator whose channels a communicator uses.
-    pub(crate) fn family(&self, comm: CommId) -> CommId {
-        self.comm(comm).map_or(comm, CommState::family)
-    }
-}
-
 impl Machine {
     /// The address of a communicator, by the first that was there.
     pub(crate) fn comm_address(state: &State, rank: Rank, comm: CommId) -> CommId {
@@ -764,8 +520,10 @@ impl Cx<'_> {
         let (comm, life) = self.not_destroyed(comm)?;
         if life == Life::Finalized {
             let past = self.here().past();
+            let ended = self.me().comm(comm).and_then(|comm_state| comm_state.ended_by);
             m.find(self.state, Rule::Comm2, About::Comm(comm), &[op], past, || {
-                format!("rank {} uses {} after finalizing it ({})", rank.0, m.comm_name(comm), m.at(&op))
+                let ended = m.and_where("finalized", ended);
+                format!("rank {} uses {} after finalizing it ({}){ended}", rank.0, m.comm_name(comm), m.at(&op))
             });
             // NCCL checks nothing: whether the call finishes, fails, hangs or faults depends on what is connected.
             Machine::undefine(self.state, op);
@@ -798,9 +556,11 @@ impl Cx<'_> {
         let unordered = self.state.findings.keys().any(|key| key.rule == Rule::Comm4 && key.about == about);
         if !unordered {
             let past = self.here().past();
+            let ended = self.me().comm(comm).and_then(|comm_state| comm_state.ended_by);
             m.find(self.state, Rule::Comm2, about, &[op], past, || {
+                let ended = m.and_where("destroyed", ended);
                 let why = if life.is_some() { " after destroying it" } else { ", which it never entered" };
-                format!("rank {} uses {}{why} ({})", rank.0, m.comm_name(comm), m.at(&op))
+                format!("rank {} uses {}{why} ({}){ended}", rank.0, m.comm_name(comm), m.at(&op))
             });
         }
         // A use after free: NCCL reads the communicator before it can know.
@@ -873,8 +633,10 @@ impl Cx<'_> {
         };
         if life == Life::Finalized {
             let past = self.here().past();
+            let ended = self.me().comm(comm).and_then(|comm_state| comm_state.ended_by);
             m.find(self.state, Rule::Comm2, About::Comm(comm), &[op], past, || {
-                format!("rank {} finalizes {} again ({})", rank.0, m.comm_name(comm), m.at(&op))
+                let ended = m.and_where("finalized", ended);
+                format!("rank {} finalizes {} again ({}){ended}", rank.0, m.comm_name(comm), m.at(&op))
             });
             self.fail(format!("{}.finalize", m.comm_name(comm)), 4);
             self.done(&[]);
@@ -884,7 +646,7 @@ impl Cx<'_> {
         self.access(Object::DEVICE, Access::Write);
         self.ends_in_group(comm);
         let comm_state = self.state.rank_mut(rank).comm_mut(comm);
-        comm_state.life = Life::Finalized;
+        comm_state.end(Life::Finalized, op);
         let completed = comm_state.completed.clone();
         for clock in &completed {
             self.this_mut().clock_mut().join(clock);
@@ -893,7 +655,7 @@ impl Cx<'_> {
     }
 
     pub(crate) fn comm_destroy(&mut self, named: &Operand, parting: Parting) {
-        let (m, rank, thread) = (self.m, self.rank, self.thread);
+        let (m, rank, thread, op) = (self.m, self.rank, self.thread, self.op);
         self.ends_comm(named);
         if let Some(comm) = self.here().parts_from(named) {
             self.state.rank_mut(rank).comm_mut(comm).part(None);
@@ -907,7 +669,7 @@ impl Cx<'_> {
             self.access(Object::ADDRESSES, Access::Write);
             self.ends_in_group(comm);
             let comm_state = self.state.rank_mut(rank).comm_mut(comm);
-            comm_state.life = Life::Destroyed;
+            comm_state.end(Life::Destroyed, op);
             let address = comm_state.address;
             Comms::of_mut(self.me_mut()).free_addresses.push(address);
             // In a group the end of the group waits; with what for is not modelled.

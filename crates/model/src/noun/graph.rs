@@ -731,6 +731,7 @@ impl Cx<'_> {
         }
         let reserved = matches!(buffer.memory.owner, Owner::Pool(pool) if graph.pool == Some(pool));
         let new_owner = if gone { None } else { r.new_owner(buffer) };
+        let freed_by = r.memory(buffer.memory).filter(|_| gone).and_then(|memory| memory.freed_by());
         let captured =
             |block: &BlockId| Graphs::of(r).rows.iter().any(|(_, graph)| graph.blocks.contains(block));
         if !gone && reserved && new_owner.as_ref().is_none_or(captured) {
@@ -738,10 +739,11 @@ impl Cx<'_> {
         }
         let past = self.here().past();
         m.find(self.state, Rule::Graph2, About::Memory(rank, buffer.memory), &ops, past, || {
-            let now = match (gone, new_owner) {
-                (true, _) => "its memory went back to the driver",
-                (false, Some(_)) => "another buffer lies there now",
-                (false, None) => "the next allocation may get it",
+            let now = match (gone, new_owner, freed_by) {
+                (true, _, Some(by)) => format!("its memory went back to the driver at {}", m.at(&by)),
+                (true, _, None) => "its memory went back to the driver".to_owned(),
+                (false, Some(_), _) => "another buffer lies there now".to_owned(),
+                (false, None, _) => "the next allocation may get it".to_owned(),
             };
             let whole = match buffer.memory.owner {
                 Owner::Pool(_) => format!(" of {}", m.memory_name(buffer.memory)),
