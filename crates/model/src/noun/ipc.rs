@@ -22,7 +22,7 @@ use crate::identity::{Identify, StateIdentity};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::order::dependence::{Access, Object};
-use crate::program::{Freed, Operand};
+use crate::program::{Freed, Operand, Symmetry};
 use crate::rank::Rank;
 use crate::state::{RankState, State, Table};
 use crate::walk::walk;
@@ -160,6 +160,13 @@ struct Mapping {
     closed: Option<Moment>,
 }
 
+impl Mapping {
+    /// One that is not open.
+    fn new(of: Rank, memory: MemoryId) -> Self {
+        Self { of, memory, count: 0, opens: Vec::new(), uses: Vec::new(), closed: None }
+    }
+}
+
 walk!(struct Mapping {
     of: hashed fixed,
     memory: hashed fixed,
@@ -231,6 +238,19 @@ impl Machine {
         let Some(through) = buffer.through else { return };
         let row = &Mappings::of(state.rank(rank)).rows[through.nth as usize];
         if row.count > 0 {
+            return;
+        }
+        if row.opens.is_empty() {
+            self.find(state, Rule::Ipc1, About::Memory(through.of, buffer.memory), &[op], clock.past(), || {
+                format!(
+                    "rank {} uses {} of rank {} by the address that it has there ({}): an address of another process means nothing here",
+                    rank.0,
+                    self.memory_name(buffer.memory),
+                    through.of.0,
+                    self.at(&op)
+                )
+            });
+            Self::undefine(state, op);
             return;
         }
         let closed = row.closed.as_ref().map(|closed| closed.op);
@@ -366,14 +386,7 @@ impl Cx<'_> {
             }
         };
         let at = open.unwrap_or_else(|| {
-            mappings.push(Mapping {
-                of,
-                memory: whole.memory,
-                count: 0,
-                opens: Vec::new(),
-                uses: Vec::new(),
-                closed: None,
-            });
+            mappings.push(Mapping::new(of, whole.memory));
             mappings.len() - 1
         });
         mappings[at].count += 1;
@@ -381,6 +394,34 @@ impl Cx<'_> {
         self.me_mut().executed_mut().mappings += 1;
         let nth = u32::try_from(at).expect("few mappings a rank");
         Value::Buffer(Arc::new(Buffer { through: Some(MappingId { of, nth }), ..whole.clone() }))
+    }
+
+    /// What another rank put into the store, as this one has it: of a buffer, an address that was never opened here. Ranks
+    /// that nobody tells apart have no addresses of their own.
+    pub(crate) fn came_from(&mut self, of: Rank, value: Value) -> Value {
+        if of == self.rank || self.m.source.symmetry() == Symmetry::Interchangeable {
+            return value;
+        }
+        match value {
+            Value::Buffer(buffer) => {
+                let of = buffer.home(of);
+                let mappings = &mut Mappings::of_mut(self.me_mut()).rows;
+                let known = |m: &Mapping| (m.of, m.memory) == (of, buffer.memory) && m.opens.is_empty();
+                let at = mappings.iter().position(known).unwrap_or_else(|| {
+                    mappings.push(Mapping::new(of, buffer.memory));
+                    mappings.len() - 1
+                });
+                let nth = u32::try_from(at).expect("few mappings a rank");
+                Value::Buffer(Arc::new(Buffer {
+                    through: Some(MappingId { of, nth }),
+                    ..Buffer::clone(&buffer)
+                }))
+            }
+            Value::Tuple(parts) => {
+                Value::Tuple(parts.iter().map(|part| self.came_from(of, part.clone())).collect())
+            }
+            other => other,
+        }
     }
 
     fn close(&mut self, mapping: &Operand) {

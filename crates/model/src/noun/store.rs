@@ -180,10 +180,10 @@ impl Cx<'_> {
             StoreOp::Delete { key } => self.write_key(*key, None),
             StoreOp::Get { key } => {
                 let row = &Keys::of(self.state.shared()).cells[key];
-                let Some(WordWrite { value: Some(value), by: set, .. }) = row.last() else {
+                let Some(WordWrite { value: Some(value), by: set, op: by }) = row.last() else {
                     unreachable!("polled before it runs")
                 };
-                let value = value.clone();
+                let (value, of) = (value.clone(), by.rank);
                 let after = match m.readers_ordered(Object::named(ObjectKind::StoreKey, *key)) {
                     ReadersOrdered::BySight => Some(set.clone()),
                     ReadersOrdered::ByWhatEnables => {
@@ -194,6 +194,7 @@ impl Cx<'_> {
                     self.this_mut().clock_mut().join(&after);
                 }
                 self.access_key(*key, Access::Read);
+                let value = self.came_from(of, value);
                 self.done(&[value]);
             }
         }
