@@ -738,7 +738,10 @@ impl Cx<'_> {
             if !streams.contains(stream) {
                 streams.push(*stream);
             }
+            // What runs past its window is not registered (`include/register_inline.h`, `ncclRegFind`).
             let found = Machine::lookup(self.me(), comm, &transfer.buffer);
+            let found = found
+                .filter(|found| found.offset_bytes + transfer.len_bytes() <= found.window.buffer().len_bytes);
             let window = found.map(|found| found.window.nth()).filter(|_| transfer.len_bytes() > small);
             transfers.push(Half { window, ..Half::clone(transfer) });
             if m.config.in_flight == InFlight::OfPlatform && transfer.direction == Direction::Send {
@@ -761,7 +764,7 @@ impl Cx<'_> {
         let (m, rank) = (self.m, self.rank);
         // What is only recorded has no sequence number in the launch order.
         if !launch.streams.iter().any(|stream| m.records(self.state, rank, *stream).is_some()) {
-            (launch.sequence, launch.issue) = self.next_launch(launch.comm, LaunchedBy::Call);
+            (launch.sequence, launch.issue) = self.next_launch((launch.comm, op), LaunchedBy::Call);
             self.count_transfers(&launch);
         }
         let launch = Arc::new(launch);
