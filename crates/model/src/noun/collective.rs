@@ -535,7 +535,7 @@ impl Cx<'_> {
             return;
         }
         let by = if replay.is_some() { LaunchedBy::Graph } else { LaunchedBy::Call };
-        (launch.sequence, launch.issue) = self.next_launch(launch.comm, by);
+        (launch.sequence, launch.issue) = self.next_launch((launch.comm, op), by);
         let r = self.me_mut();
         r.executed_mut().collectives += 1;
         if r.costs().steady {

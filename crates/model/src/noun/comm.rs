@@ -439,6 +439,29 @@ impl Cx<'_> {
         }
         let clock = self.this().clock().clone();
         self.judge_call(comm, &clock);
+        self.judge_call_beside_group(comm, &clock);
+    }
+
+    /// One thread makes all calls of a group: what another one calls on a communicator that stands in a group which is
+    /// still open joins that group, and returns without having done anything (`include/group.h`, `ncclGroupCommJoin`).
+    fn judge_call_beside_group(&mut self, comm: CommId, clock: &Clock) {
+        let (m, rank, thread, op) = (self.m, self.rank, self.thread, self.op);
+        let others = self.me().threads().iter().zip(0..).filter(|(_, other)| *other != thread);
+        let mut open = others.filter(|(t, _)| t.group().is_open() && t.group().making().is_empty());
+        let grouped = open.find_map(|(t, other)| t.group().call_on(comm).map(|call| (other, call.op())));
+        let Some((other, grouped)) = grouped else { return };
+        m.find(self.state, Rule::Comm4, About::Comm(comm), &[op, grouped], clock.past(), || {
+            format!(
+                "on rank {} thread {} calls on {} ({}), which stands in a group of thread {other} ({}) that is still open: \
+                 one thread makes all calls of a group",
+                rank.0,
+                thread,
+                m.comm_name(comm),
+                m.at(&op),
+                m.at(&grouped),
+            )
+        });
+        Machine::undefine(self.state, op);
     }
 
     fn judge_call(&mut self, comm: CommId, clock: &Clock) {
@@ -523,7 +546,12 @@ impl Cx<'_> {
             let ended = self.me().comm(comm).and_then(|comm_state| comm_state.ended_by);
             m.find(self.state, Rule::Comm2, About::Comm(comm), &[op], past, || {
                 let ended = m.and_where("finalized", ended);
-                format!("rank {} uses {} after finalizing it ({}){ended}", rank.0, m.comm_name(comm), m.at(&op))
+                format!(
+                    "rank {} uses {} after finalizing it ({}){ended}",
+                    rank.0,
+                    m.comm_name(comm),
+                    m.at(&op)
+                )
             });
             // NCCL checks nothing: whether the call finishes, fails, hangs or faults depends on what is connected.
             Machine::undefine(self.state, op);

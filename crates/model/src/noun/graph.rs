@@ -662,7 +662,7 @@ impl Cx<'_> {
                 Work::Transfers(captured) => {
                     let known = launches.iter().find(|(of, _)| Arc::ptr_eq(of, captured));
                     let issued = known.map(|(_, issued)| Arc::clone(issued)).unwrap_or_else(|| {
-                        let (sequence, issue) = self.next_launch(captured.comm, LaunchedBy::Graph);
+                        let (sequence, issue) = self.next_launch((captured.comm, op), LaunchedBy::Graph);
                         let streams = captured.streams.iter().map(|of| runs_on(*of)).collect();
                         let mut issued = Transfers { sequence, issue, streams, ..Transfers::clone(captured) };
                         let halves = issued.transfers.iter_mut();

@@ -234,6 +234,8 @@ pub(crate) struct Group {
     makes_several: bool,
     /// What the thread knows once all of them are over; there while there are some.
     learned: Option<Arc<Clock>>,
+    /// Position of its first launch among all of the rank, while its end launches.
+    first_issue: u32,
 }
 
 walk!(struct Group {
@@ -243,6 +245,7 @@ walk!(struct Group {
     makes_several: hashed fixed,
     calls: hashed moved,
     learned: hashed moved,
+    first_issue: derived fixed,
 });
 
 impl Group {
@@ -308,6 +311,28 @@ impl Group {
             GroupCall::Register { slot, .. } => Some(slot),
             _ => None,
         }
+    }
+
+    /// Position of a launch among those of the group as they are written: transfers on one communicator are one launch.
+    fn written_at(&self, op: OpRef) -> u32 {
+        let mut comms: Vec<CommId> = Vec::new();
+        let mut launches = 0;
+        for call in self.calls.iter().take_while(|call| call.op() != op) {
+            match call {
+                GroupCall::Launch { .. } => launches += 1,
+                GroupCall::Transfer { comm, .. } if !comms.contains(comm) => {
+                    comms.push(*comm);
+                    launches += 1;
+                }
+                _ => {}
+            }
+        }
+        launches
+    }
+
+    /// A call on a communicator that waits for the end.
+    pub(crate) fn call_on(&self, comm: CommId) -> Option<&GroupCall> {
+        self.calls.iter().find(|call| call.comm() == Some(comm))
     }
 
     /// Whether its end launches on several communicators.
@@ -520,6 +545,8 @@ impl Cx<'_> {
         }
         self.judge_collisions_in_group(&launches, &transfers);
         let companions = launches.len() > 1;
+        let first_issue = self.me().launches_issued();
+        self.this_mut().group_mut().first_issue = first_issue;
         let mut launches = launches.into_iter().peekable();
         for comm in comms {
             while let Some(launch) = launches.next_if(|launch| launch.comm == comm) {
@@ -569,17 +596,21 @@ impl Cx<'_> {
         }
     }
 
-    /// Numbers a launch that is made now. On a communicator that a group launched on together with others, one without
-    /// these makes the order in groups matter.
-    pub(crate) fn next_launch(&mut self, comm: CommId, by: LaunchedBy) -> (u32, u32) {
+    /// Numbers a launch that is made now, of this operation. On a communicator that a group launched on together with
+    /// others, one without these makes the order in groups matter. Among all launches of the rank, those of a group on
+    /// several communicators keep the order in which they are written: that is the one that COLL-4 is about.
+    pub(crate) fn next_launch(&mut self, (comm, op): (CommId, OpRef), by: LaunchedBy) -> (u32, u32) {
         let together = &GroupOrder::of(self.state.shared()).together;
-        if !together.is_empty() && together.iter().any(|block| block.contains(&comm)) {
-            let with_others = by == LaunchedBy::Call && self.this().group().launches_on_several();
-            if !with_others {
-                self.m.contend(Object::COMM_HASHES);
-            }
+        let with_others = by == LaunchedBy::Call && self.this().group().launches_on_several();
+        if !with_others && together.iter().any(|block| block.contains(&comm)) {
+            self.m.contend(Object::COMM_HASHES);
         }
-        self.me_mut().next_launch(comm)
+        let (sequence, issue) = self.me_mut().next_launch(comm);
+        if !with_others {
+            return (sequence, issue);
+        }
+        let group = self.this().group();
+        (sequence, group.first_issue + group.written_at(op))
     }
 
     /// Enters everything that makes a communicator, all at once. Returns whether there is something.

@@ -131,8 +131,12 @@ impl ProgramThread<'_, '_> {
         // After an error some launches may have been made and some not; a mark behind nothing does no harm. All marks are behind
         // all launches, so of several launches nobody can tell which one never ends.
         for launch in &group.launches {
-            let mut others = group.launches.iter().filter(|other| other.stream == launch.stream && other.index != launch.index);
-            let is_one = others.all(|other| matches!(launch.of, LaunchOf::Transfer(_)) && other.of == launch.of);
+            let mut others = group
+                .launches
+                .iter()
+                .filter(|other| other.stream == launch.stream && other.index != launch.index);
+            let is_one =
+                others.all(|other| matches!(launch.of, LaunchOf::Transfer(_)) && other.of == launch.of);
             self.launched(launch.stream, is_one.then_some(launch.index))?;
         }
         Ok(())
