@@ -188,7 +188,8 @@ fn difference(both: &Both) -> Option<String> {
 fn difference_in_one_order(one: &BTreeSet<Outcome>, every: &BTreeSet<Outcome>) -> Option<String> {
     let breaks = |outcome: &&Outcome| outcome.findings.iter().any(|(rule, _)| *rule == Rule::Comm4);
     let invented: Vec<_> = one.difference(every).collect();
-    let cut_short = |outcome: &&Outcome| outcome.class == Class::Undefined && every.iter().any(|of| breaks(&of));
+    let cut_short =
+        |outcome: &&Outcome| outcome.class == Class::Undefined && every.iter().any(|of| breaks(&of));
     let lost: Vec<_> =
         every.difference(one).filter(|outcome| !breaks(outcome) && !cut_short(outcome)).collect();
     let found = one.iter().any(|outcome| breaks(&outcome)) == every.iter().any(|outcome| breaks(&outcome));

@@ -214,7 +214,14 @@ impl Machine {
     pub fn head(&self, state: &State, rank: Rank, stream: u32) -> Option<(OpRef, String)> {
         let (name, stream) = state.rank(rank).streams().get(stream as usize)?;
         let head = stream.head()?;
-        Some((head.op, format!("{} on stream {}", self.work_name(state, rank, &head.work), self.name_behind_stream(*name))))
+        Some((
+            head.op,
+            format!(
+                "{} on stream {}",
+                self.work_name(state, rank, &head.work),
+                self.name_behind_stream(*name)
+            ),
+        ))
     }
 
     /// Where something was done to what a sentence is about, to stand behind it; nothing if that is not known.

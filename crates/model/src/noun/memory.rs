@@ -248,13 +248,13 @@ impl Verb for MemoryOp {
             Self::Free { buffer, .. } => format!("{}.free", of(buffer)),
             Self::FreeOn { buffer, stream } => format!("{}.free on {}", of(buffer), name(stream)),
             Self::Release { segment } => format!("{}.release", of(segment)),
-            Self::Alloc { name: buffer, .. } => format!("{} = mem_alloc", name(buffer)),
+            Self::Alloc { name: buffer, memory, .. } => format!("{} = {}", name(buffer), memory.call()),
         }
     }
 
     fn call_name(&self, here: Here<'_>) -> String {
         match self {
-            Self::Alloc { .. } => "mem_alloc".to_owned(),
+            Self::Alloc { memory, .. } => memory.call().to_owned(),
             Self::Free { .. }
             | Self::FreeOn { .. }
             | Self::Release { .. }
@@ -312,6 +312,9 @@ impl Verb for MemoryOp {
             Self::Release { segment } => {
                 here.memory_of(segment, Access::Write, each);
                 each(Object::ADDRESSES, Access::Write);
+                if here.is_cuda_memory(segment) {
+                    each(Object::DEVICE, Access::Write);
+                }
             }
             Self::Copy { .. } | Self::Expect { .. } => {}
         }
@@ -323,18 +326,18 @@ impl Verb for MemoryOp {
                 Poll::decided(here.m.decide_mem_alloc(here.state, here.rank, (*name, *len_bytes), nondet))
             }
             Self::Free { buffer, .. } => Poll::once(here.can_free(buffer)),
-            Self::FreeOn { .. } | Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => Poll::RUN,
+            Self::Release { segment } => {
+                let waits = here.is_cuda_memory(segment);
+                Poll::once(!waits || here.m.drained(here.state, here.rank, &Operand::Device))
+            }
+            Self::FreeOn { .. } | Self::Copy { .. } | Self::Expect { .. } => Poll::RUN,
         }
     }
 
     fn waits_for_device(&self) -> bool {
         match self {
-            Self::Free { .. } => true,
-            Self::Alloc { .. }
-            | Self::FreeOn { .. }
-            | Self::Release { .. }
-            | Self::Copy { .. }
-            | Self::Expect { .. } => false,
+            Self::Free { .. } | Self::Release { .. } => true,
+            Self::Alloc { .. } | Self::FreeOn { .. } | Self::Copy { .. } | Self::Expect { .. } => false,
         }
     }
 
@@ -359,11 +362,10 @@ impl Verb for MemoryOp {
                 Some(Owner::Program(_)) => Awaits::Streams,
                 None => Awaits::Nobody,
             },
-            Self::Alloc { .. }
-            | Self::FreeOn { .. }
-            | Self::Release { .. }
-            | Self::Copy { .. }
-            | Self::Expect { .. } => Awaits::Nobody,
+            Self::Release { .. } => Awaits::Streams,
+            Self::Alloc { .. } | Self::FreeOn { .. } | Self::Copy { .. } | Self::Expect { .. } => {
+                Awaits::Nobody
+            }
         }
     }
 
@@ -373,6 +375,9 @@ impl Verb for MemoryOp {
             Self::Free { buffer, after } => cx.free(buffer, *after),
             Self::FreeOn { buffer, stream } => cx.free_on(buffer, *stream),
             Self::Release { segment } => {
+                if cx.here().is_cuda_memory(segment) {
+                    cx.wait_for_device();
+                }
                 if let Value::Buffer(segment) = Machine::value(cx.state, cx.rank, segment) {
                     cx.access(Object::memory(segment.memory), Access::Write);
                     cx.release(segment.memory);
@@ -405,6 +410,13 @@ impl ByteRange {
 }
 
 impl Here<'_> {
+    /// Whether an operand is memory of `cudaMalloc`, which is given back by `cudaFree`.
+    fn is_cuda_memory(self, buffer: &Operand) -> bool {
+        let value = Machine::value(self.state, self.rank, buffer);
+        let memory = value.buffer().and_then(|buffer| self.me().memory(buffer.memory));
+        memory.is_some_and(|memory| memory.kind() == MemoryKind::Cuda)
+    }
+
     /// Who made the memory of an operand.
     fn owner_of(self, buffer: &Operand) -> Option<Owner> {
         Machine::value(self.state, self.rank, buffer).buffer().map(|buffer| buffer.memory.owner)
@@ -773,7 +785,7 @@ impl Cx<'_> {
         let (m, rank) = (self.m, self.rank);
         let Plan::Memory(address) = plan else {
             self.state.faults_used += 1;
-            self.fail("mem_alloc".to_owned(), 2);
+            self.fail(memory.call().to_owned(), 2);
             self.done(&[Value::Null]);
             return;
         };

@@ -209,7 +209,7 @@ impl Verb for PoolOp {
         }
     }
 
-    fn footprint(&self, _: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+    fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
         match self {
             Self::Declare { .. } => {}
             Self::Lock { pool } | Self::Unlock { pool } => {
@@ -223,6 +223,9 @@ impl Verb for PoolOp {
                 each(Object::named(ObjectKind::Pool, *pool), Access::Write);
                 each(Object::named(ObjectKind::Memory, *pool), Access::Write);
                 each(Object::ADDRESSES, Access::Write);
+                if matches!(self, Self::Trim { .. }) && here.releases_wait(*pool) {
+                    each(Object::DEVICE, Access::Write);
+                }
             }
         }
     }
@@ -232,7 +235,8 @@ impl Verb for PoolOp {
             Self::Declare { .. } | Self::Unlock { .. } => Poll::RUN,
             Self::Lock { pool } => Poll::once(here.holder_of_pool(*pool).is_none()),
             Self::Alloc { pool, .. } | Self::Trim { pool, .. } | Self::Havoc { pool, .. } => {
-                if here.m.pool_held(here.me(), *pool, here.thread) {
+                let releases = matches!(self, Self::Trim { release: Release::Now, .. });
+                if here.m.pool_held(here.me(), *pool, here.thread) || releases && !here.can_trim(*pool) {
                     return Poll::Wait;
                 }
                 Poll::decided(here.decide_pool(self, nondet))
@@ -240,8 +244,13 @@ impl Verb for PoolOp {
         }
     }
 
+    fn waits_for_device(&self) -> bool {
+        matches!(self, Self::Trim { .. })
+    }
+
     fn blocked_on(&self, here: Here<'_>) -> (Rule, Option<About>) {
         match self {
+            Self::Trim { pool, .. } if here.waits_in_trim(*pool) => (Rule::Coll1, None),
             Self::Lock { pool }
             | Self::Alloc { pool, .. }
             | Self::Trim { pool, .. }
@@ -252,6 +261,7 @@ impl Verb for PoolOp {
 
     fn waits_for(&self, here: Here<'_>) -> Awaits {
         match self {
+            Self::Trim { pool, .. } if here.waits_in_trim(*pool) => Awaits::Streams,
             Self::Lock { pool }
             | Self::Alloc { pool, .. }
             | Self::Trim { pool, .. }
@@ -708,12 +718,7 @@ impl Cx<'_> {
             Owner::Program(_) => {
                 let cuda = self.me().memory(buffer.memory).map(|m| m.kind()) == Some(MemoryKind::Cuda);
                 if cuda {
-                    self.access(Object::DEVICE, Access::Write);
-                    let clocks: Vec<Clock> =
-                        self.me().streams().iter().map(|(_, s)| s.clock().clone()).collect();
-                    for clock in clocks {
-                        self.this_mut().clock_mut().join(&clock);
-                    }
+                    self.wait_for_device();
                 }
                 self.release(buffer.memory);
             }
@@ -742,6 +747,15 @@ impl Cx<'_> {
         }
     }
 
+    /// `cudaFree` returns once the device has done all that was launched.
+    pub(crate) fn wait_for_device(&mut self) {
+        self.access(Object::DEVICE, Access::Write);
+        let clocks: Vec<Clock> = self.me().streams().iter().map(|(_, s)| s.clock().clone()).collect();
+        for clock in clocks {
+            self.this_mut().clock_mut().join(&clock);
+        }
+    }
+
     fn trim(&mut self, (pool, release): (Token, Release)) {
         let (m, rank) = (self.m, self.rank);
         let reserved = Machine::reserved(self.me(), pool);
@@ -750,6 +764,9 @@ impl Cx<'_> {
         let released: Vec<Arc<Buffer>> =
             row.segments.iter().filter(|s| idle(s)).map(|s| Arc::clone(&s.buffer)).collect();
         Arc::make_mut(&mut row.segments).retain(|segment| !idle(segment));
+        if release == Release::Now && !released.is_empty() && self.here().releases_wait(pool) {
+            self.wait_for_device();
+        }
         // They go in the order in which they were made.
         if let Some(first) = released.first() {
             m.look_at_numbers(first.memory);
@@ -794,6 +811,7 @@ impl<'a> Here<'a> {
                 self.decide_alloc((*pool, *len_bytes, *stream), nondet)
             }
             PoolOp::Havoc { pool, max, sizes_bytes } => {
+                let sizes_bytes = self.history(*pool, sizes_bytes);
                 let count = u32::try_from(sizes_bytes.len()).expect("few sizes");
                 let mut left = Vec::new();
                 while u32::try_from(left.len()).expect("few") < *max {
@@ -844,6 +862,37 @@ impl<'a> Here<'a> {
     }
 
     /// `cudaFree` waits for the device; everything else frees at once.
+    /// The requests that may have left a segment behind: those that are given, or one for each kind of segment.
+    fn history<'s>(self, pool: Token, sizes_bytes: &'s [u64]) -> &'s [u64] {
+        let classes = pool_of(self.me(), pool).map(|pool| pool.classes);
+        match classes {
+            _ if !sizes_bytes.is_empty() => sizes_bytes,
+            Some(SizeClasses::Torch) => &[1 << 20, 2 << 20],
+            Some(SizeClasses::Exact) | None => &[2 << 20],
+        }
+    }
+
+    /// Whether what a pool releases goes back to the driver by `cudaFree`, which waits for the device.
+    fn releases_wait(self, pool: Token) -> bool {
+        pool_of(self.me(), pool).is_some_and(|pool| pool.memory == MemoryKind::Cuda)
+    }
+
+    /// Whether a trim that releases what it finds can return now.
+    fn can_trim(self, pool: Token) -> bool {
+        let Here { m, state, rank, .. } = self;
+        let r = self.me();
+        let finds = || {
+            let segments = pool_of(r, pool).map(|pool| &*pool.segments).into_iter().flatten();
+            !Machine::reserved(r, pool) && segments.into_iter().any(Segment::is_idle)
+        };
+        !self.releases_wait(pool) || m.drained(state, rank, &Operand::Device) || !finds()
+    }
+
+    /// Whether it is the device that a trim waits for, and not the pool.
+    fn waits_in_trim(self, pool: Token) -> bool {
+        !self.m.pool_held(self.me(), pool, self.thread) && !self.can_trim(pool)
+    }
+
     pub(crate) fn can_free(self, buffer: &Operand) -> bool {
         let Here { m, state, rank, thread } = self;
         let Value::Buffer(buffer) = Machine::value(state, rank, buffer) else { return true };

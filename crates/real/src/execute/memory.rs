@@ -208,7 +208,7 @@ impl ProgramThread<'_, '_> {
         len_bytes: u64,
         kind: MemoryKind,
     ) -> Result<Value<OnDevice>, Halt> {
-        let call = "mem_alloc".to_owned();
+        let call = kind.call().to_owned();
         if self.fails() {
             self.failed(call, OUT_OF_MEMORY, None);
             return Ok(Value::Null);

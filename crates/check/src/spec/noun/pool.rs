@@ -214,12 +214,12 @@ impl Builder {
     }
 
     #[track_caller]
-    fn havoc(&self, pool: Token, max: u32, sizes_bytes: &[u64]) -> Flow {
-        if sizes_bytes.is_empty() {
+    fn havoc(&self, pool: Token, max: u32, sizes_bytes: Option<&[u64]>) -> Flow {
+        if sizes_bytes.is_some_and(<[u64]>::is_empty) {
             let help = "give the sizes that havoc may leave behind, in bytes";
             return Err(self.wrong(Wrong::new("`sizes` is empty", help)));
         }
-        self.add(Op::Pool(PoolOp::Havoc { pool, max, sizes_bytes: sizes_bytes.into() }))
+        self.add(Op::Pool(PoolOp::Havoc { pool, max, sizes_bytes: sizes_bytes.unwrap_or_default().into() }))
     }
 
     /// Asks whether this allocation took a new segment.
@@ -228,9 +228,6 @@ impl Builder {
         self.ask_whether(Question::Grew(buffer.into().of))
     }
 }
-
-/// What havoc leaves behind where no sizes are given.
-const HAVOC_BYTES: u64 = 2 << 20;
 
 impl Pool {
     /// Takes a block: `pool.alloc(r, ("x", bytes))?`. Reports show its name; without one it is `pool.n`. With
@@ -249,10 +246,12 @@ impl Pool {
         r.trim(self.name, hook)
     }
 
-    /// Any earlier history of the pool: up to `max` free segments of these sizes, or of 2 MiB where none are given.
+    /// Any earlier history of the pool: up to `max` free segments, of those that allocations of these sizes left behind.
+    /// Where no sizes are given, they are segments of 2 MiB, or with [`SizeClasses::Torch`] one for small requests and one for
+    /// large ones.
     #[track_caller]
     pub fn havoc(&self, r: &Builder, max: u32, sizes_bytes: Option<&[u64]>) -> Flow {
-        r.havoc(self.name, max, sizes_bytes.unwrap_or(&[HAVOC_BYTES]))
+        r.havoc(self.name, max, sizes_bytes)
     }
 }
 
@@ -388,8 +387,8 @@ pub(crate) fn pool_methods(methods: &mut MethodsBuilder) {
         let max = u32::try_from(max)
             .map_err(|_| wrong(format!("`max` is {max}"), "a few segments show what many would"))?;
         let sizes = sizes.map(|sizes| sizes.items.iter().map(|size| natural("sizes", *size)).collect());
-        let sizes: Vec<u64> = sizes.unwrap_or_else(|| Ok(vec![HAVOC_BYTES]))?;
-        builder(eval)?.havoc(pool(this)?.name, max, &sizes)?;
+        let sizes: Option<Vec<u64>> = sizes.transpose()?;
+        builder(eval)?.havoc(pool(this)?.name, max, sizes.as_deref())?;
         Ok(NoneType)
     }
 }

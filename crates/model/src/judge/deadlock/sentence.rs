@@ -58,6 +58,11 @@ impl Machine {
         component: &[usize],
         first: usize,
     ) -> String {
+        let one = &nodes[first];
+        if one.rule == Rule::Store1 && component.iter().all(|n| nodes[*n].about == one.about) {
+            let (ranks, what) = (self.ranks_of(nodes, component), self.waiting_text(state, one));
+            return format!("{ranks} wait {what} ({}), and nobody is left to set it", self.at(&one.op));
+        }
         let groups = self.alike(state, nodes, component, first);
         let group_of = |n: usize| groups.iter().position(|group| group.nodes.contains(&n));
         let mut told = vec![false; groups.len()];

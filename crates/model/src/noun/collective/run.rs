@@ -397,12 +397,12 @@ impl Machine {
             Order::ToRoot(..) => clock.join(&member.issue),
         }
         let now = LastUse::now(clock);
-        r.completes_launch(member.launch.comm, member.stream);
         r.launch_is_over(&member.launch);
         for (nth, _) in [member.launch.send_window, member.launch.recv_window].into_iter().flatten() {
             r.comm_mut(member.launch.comm).windows_mut().use_by(nth, now);
         }
         self.access_buffers(state, (member.rank, member.stream), &member.launch);
+        state.rank_mut(member.rank).completes_launch(member.launch.comm, member.stream);
     }
 
     pub(super) fn access_buffers(&self, state: &mut State, (rank, stream): (Rank, usize), launch: &Launch) {
