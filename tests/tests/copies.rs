@@ -55,9 +55,11 @@ enum Step {
         stream: usize,
         count: u64,
     },
+    /// Into another part of the buffer, or into the same, which is in place for the first member alone.
     AllGather {
         comm: usize,
         stream: usize,
+        apart: bool,
     },
     Reduce {
         comm: usize,
@@ -103,7 +105,7 @@ fn drawn_step(draws: &mut Draws, comms: usize) -> Step {
     let (comm, buffer, stream) = (index(comms), index(BUFFERS), index(STREAMS));
     match index(18) {
         0..=4 => Step::AllReduce { comm, buffer: stream, stream, count: COUNT },
-        5 | 6 => Step::AllGather { comm, stream },
+        kind @ (5 | 6) => Step::AllGather { comm, stream, apart: kind == 5 || buffer > 0 },
         7 => Step::Reduce { comm, stream, root: index(3) as u64 },
         8 => Step::Shift { comm, stream, pairs: index(2) == 0 },
         9 => Step::Register { comm, buffer },
@@ -194,8 +196,8 @@ impl Job {
                 Step::AllReduce { comm, buffer, stream, count } => {
                     process.all_reduce(comms[comm].0, buffers[buffer], count, streams[stream]);
                 }
-                Step::AllGather { comm, stream } => {
-                    let both = (buffers[stream], buffers[stream]);
+                Step::AllGather { comm, stream, apart } => {
+                    let both = (buffers[stream], buffers[stream] + if apart { 32 << 10 } else { 0 });
                     process.all_gather(comms[comm].0, both, COUNT / 4, streams[stream]);
                 }
                 Step::Reduce { comm, stream, root } => {

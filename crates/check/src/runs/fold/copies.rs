@@ -5,19 +5,20 @@
 //! out, and communicators lose the members that go. `docs/engine.md`, "Folding of recorded runs", has the argument.
 //!
 //! Only a communicator may be cut of which nothing says how many members it has or which of them somebody is: no messages, no
-//! windows. Not here: what it means that ranks did the same ([`super::alike`]).
+//! windows, no collective that lies in its own input or output. Not here: what it means that ranks did the same ([`super::alike`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash as _;
 
 use rankcheck_model::id::ContentHasher;
-use rankcheck_model::{CollectiveKind, Rank};
+use rankcheck_model::{CollectiveKind, Counting, Rank};
 use rankcheck_recording::{Argument, Shape};
 use rustc_hash::FxHashMap;
 
 use crate::joined_sets::JoinedSets;
 use crate::runs::call::CallKind;
 use crate::runs::sequence::Sequence;
+use crate::runs::vendor;
 use crate::runs::world::{RankProcess, RunCommId, World};
 
 /// Copies of copies are looked for so often.
@@ -68,6 +69,7 @@ fn cuts(world: &World, sequences: &[Sequence]) -> Vec<CutComm> {
             let Some(address) = call.get("comm").and_then(Argument::number) else { continue };
             for comm in member.comms_at(address) {
                 let cut = &mut cuts[comm.0 as usize];
+                cut.counts |= is_in_place_for_one(call, world.comm(comm).members.len());
                 match use_of(call) {
                     CommUse::Plain => {}
                     CommUse::Root(root) => _ = cut.roots.insert(root),
@@ -103,6 +105,23 @@ fn use_of(call: &Shape) -> CommUse {
         CallKind::Nothing => CommUse::Plain,
         _ => CommUse::Counts,
     }
+}
+
+/// Whether the input and the output of a collective share bytes in a way that is in place for one member alone, or may be.
+fn is_in_place_for_one(call: &Shape, members: usize) -> bool {
+    let CallKind::Collective(kind @ (CollectiveKind::AllGather | CollectiveKind::ReduceScatter)) =
+        CallKind::of(&call.name)
+    else {
+        return false;
+    };
+    let of = |key: &str| call.get(key).and_then(Argument::number);
+    let shares = || {
+        let part = of("count")?.saturating_mul(vendor::dtype(of("dtype")?)?.len_bytes());
+        let (input, output) = kind.needs(part, members, Counting::Both);
+        let (send, recv) = (of("send")?, of("recv")?);
+        Some(send < recv.saturating_add(output) && recv < send.saturating_add(input))
+    };
+    shares().unwrap_or(true)
 }
 
 struct CopySearch<'a> {
