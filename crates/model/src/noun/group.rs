@@ -330,6 +330,14 @@ impl Group {
         launches
     }
 
+    /// The registration whose window will be in a slot.
+    pub(crate) fn registration_of(&self, slot: u32) -> Option<OpRef> {
+        self.calls.iter().find_map(|call| match call {
+            GroupCall::Register { slot: of, op, .. } if *of == slot => Some(*op),
+            _ => None,
+        })
+    }
+
     /// A call on a communicator that waits for the end.
     pub(crate) fn call_on(&self, comm: CommId) -> Option<&GroupCall> {
         self.calls.iter().find(|call| call.comm() == Some(comm))
