@@ -135,6 +135,11 @@ impl Builder {
         self.tell_ranks_apart();
         let origin = match data {
             ExpectedData::WrittenBy(kernel) => DataOrigin::Kernel(self.token(&kernel)),
+            ExpectedData::Of(Buffer { of: Operand::Slice { .. }, .. }) => {
+                let help =
+                    "give the whole buffer: it is compared whose data arrived, and not which bytes of them";
+                return Err(self.wrong(Wrong::new("`data` is a part of a buffer", help)));
+            }
             ExpectedData::Of(buffer) => DataOrigin::Allocated(buffer.of),
         };
         let stream = self.stream_or_default(stream);
