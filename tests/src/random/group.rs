@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use rankcheck_model::{CommOp, Direction, Dtype, Op, Operand, Resources, Transfer};
+use rankcheck_model::{Collective, CommOp, Direction, Dtype, Op, Operand, Resources, Transfer};
 
 use super::builder::{At, Builder, MIB, first, slice};
 use super::draw::{On, Who, drawn};
@@ -173,11 +173,15 @@ fn make_two(b: &mut Builder, rank: u32, (one, other): (Made, Made), odd: OddMake
 fn launch_two(b: &mut Builder, rank: u32, (what, second, odd): (Launched, On, OddLauncher), is_odd: bool) {
     let at = first(rank);
     let (comm, other, x, y) = (b.comm(rank), b.other_comm(rank), b.a(rank), b.b(rank));
-    let collective =
-        |b: &Builder, comm: &Operand, x: &Operand| Op::Collective(Arc::new(b.reduction(comm, x, 256)));
+    let second = b.name(second.name());
+    let on = |b: &Builder, comm: &Operand| if *comm == other { second } else { b.name("default") };
+    let collective = |b: &Builder, comm: &Operand, x: &Operand| {
+        let stream = on(b, comm);
+        Op::Collective(Arc::new(Collective { stream, ..b.reduction(comm, x, 256) }))
+    };
     let (next, before) = (b.next(rank), (rank + b.ranks().end - 1) % b.ranks().end);
     let transfer = |b: &Builder, comm: &Operand, direction: Direction, peer: u32, buffer: &Operand| {
-        let (comm, buffer, stream) = (comm.clone(), buffer.clone(), b.name("default"));
+        let (stream, comm, buffer) = (on(b, comm), comm.clone(), buffer.clone());
         Op::Transfer(Arc::new(Transfer {
             direction,
             comm,
@@ -210,13 +214,6 @@ fn launch_two(b: &mut Builder, rank: u32, (what, second, odd): (Launched, On, Od
             [vec![collective(b, &comm, &slice(&x, MIB, MIB))], vec![send(b, &other), receive(b, &other)]]
         }
     };
-    for op in &mut parts[1] {
-        match op {
-            Op::Collective(call) => Arc::make_mut(call).stream = b.name(second.name()),
-            Op::Transfer(half) => Arc::make_mut(half).stream = b.name(second.name()),
-            _ => {}
-        }
-    }
     let again = parts[0].clone();
     let grouped = !is_odd || !matches!(odd, OddLauncher::NoGroup | OddLauncher::NoGroupTheOtherFirst);
     if is_odd && matches!(odd, OddLauncher::TheOtherFirst | OddLauncher::NoGroupTheOtherFirst) {

@@ -863,7 +863,7 @@ impl<'a> Here<'a> {
 
     /// `cudaFree` waits for the device; everything else frees at once.
     /// The requests that may have left a segment behind: those that are given, or one for each kind of segment.
-    fn history<'s>(self, pool: Token, sizes_bytes: &'s [u64]) -> &'s [u64] {
+    fn history(self, pool: Token, sizes_bytes: &[u64]) -> &[u64] {
         let classes = pool_of(self.me(), pool).map(|pool| pool.classes);
         match classes {
             _ if !sizes_bytes.is_empty() => sizes_bytes,
