@@ -146,6 +146,8 @@ pub(crate) const CAPTURED_EVENT: i32 = 907;
 const INVALIDATED: i32 = 901;
 /// `cudaErrorStreamCaptureUnjoined`: the capture ends with a fork that its first stream does not wait for.
 const UNJOINED: i32 = 904;
+/// `cudaErrorStreamCaptureWrongThread`.
+const WRONG_THREAD: i32 = 908;
 /// `cudaErrorStreamCaptureIsolation`: a stream that records waits for what is not recorded.
 const ISOLATION: i32 = 905;
 /// `cudaErrorIllegalState`: the stream records already, or nothing records.
@@ -554,7 +556,27 @@ impl Cx<'_> {
             self.done(&[Value::Null]);
             return;
         };
-        let graph = &mut Graphs::of_mut(r).rows[at].1;
+        let (begin, mode) = (Graphs::of(r).rows[at].1.begin, Graphs::of(r).rows[at].1.mode);
+        if begin.thread != op.thread && mode != CaptureMode::Relaxed {
+            let past = self.here().past();
+            m.find(self.state, Rule::Graph6, About::Of(rank, name), &[op, begin], past, || {
+                format!(
+                    "rank {} ends the capture of {} by thread {} ({}), and thread {} began it ({})",
+                    rank.0,
+                    m.name(name),
+                    op.thread.0,
+                    m.at(&op),
+                    begin.thread.0,
+                    m.at(&begin)
+                )
+            });
+            // The stream records on, and nobody says what that does to the calls that follow.
+            Machine::undefine(self.state, op);
+            self.fail(call, WRONG_THREAD);
+            self.done(&[Value::Null]);
+            return;
+        }
+        let graph = &mut Graphs::of_mut(self.me_mut()).rows[at].1;
         let code = match graph.stage {
             Stage::Recording if graph.joined() => None,
             Stage::Recording => Some(UNJOINED),

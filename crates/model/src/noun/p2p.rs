@@ -25,7 +25,7 @@ use crate::host::value::{CommId, Value};
 use crate::id::Token;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{InFlight, Machine};
-use crate::noun::collective::UNKNOWN_DTYPE;
+use crate::noun::collective::{Recorded, UNKNOWN_DTYPE};
 use crate::noun::comm::CommState;
 use crate::noun::group::{GroupCall, LaunchedBy};
 use crate::noun::launch_order::{LaunchOrder, Ran};
@@ -463,6 +463,26 @@ impl Machine {
                 return Halves::Undefined;
             }
         }
+        if (sent.recorded == Recorded::No) != (received.recorded == Recorded::No) {
+            let past = past(state);
+            self.find(state, Rule::Graph5, link.about(), &ops, past, || {
+                let told = |half: &Half, way: &str| {
+                    let by = match half.recorded {
+                        Recorded::By(graph) => format!("replayed from {}", self.name(graph)),
+                        Recorded::No => "launched as such".to_owned(),
+                    };
+                    format!("the {way} is {by} ({})", self.at(&half.op))
+                };
+                format!(
+                    "on {} {} and {}",
+                    self.about(link.about()),
+                    told(sent, "send"),
+                    told(received, "receive")
+                )
+            });
+            Self::undefine(state, received.op);
+            return Halves::Undefined;
+        }
         if sent.registered() == received.registered() {
             return Halves::Together;
         }
@@ -680,7 +700,19 @@ impl Cx<'_> {
         };
         let (count, dtype) = (call.count, call.dtype);
         let buffer = self.long_enough((buffer, count.saturating_mul(dtype.len_bytes())));
-        Some((comm, Half { direction: call.direction, peer, buffer, count, dtype, window: None, op }))
+        Some((
+            comm,
+            Half {
+                direction: call.direction,
+                peer,
+                buffer,
+                count,
+                dtype,
+                window: None,
+                recorded: Recorded::No,
+                op,
+            },
+        ))
     }
 
     /// A rank that sends to itself receives in the same group; else the call or the group returns an error
@@ -763,7 +795,10 @@ impl Cx<'_> {
     fn launch_part(&mut self, (mut launch, op): (Transfers, OpRef)) {
         let (m, rank) = (self.m, self.rank);
         // What is only recorded has no sequence number in the launch order.
-        if !launch.streams.iter().any(|stream| m.records(self.state, rank, *stream).is_some()) {
+        let graph = launch.streams.iter().find_map(|stream| m.records(self.state, rank, *stream));
+        if let Some(graph) = graph {
+            launch.transfers.iter_mut().for_each(|half| half.recorded = Recorded::By(graph));
+        } else {
             (launch.sequence, launch.issue) = self.next_launch((launch.comm, op), LaunchedBy::Call);
             self.count_transfers(&launch);
         }
@@ -806,7 +841,8 @@ impl<'a> Here<'a> {
         };
         let Some(peer) = m.members(comm).get(call.peer as usize).copied() else { return Poll::RUN };
         let (direction, count, dtype, op) = (call.direction, call.count, call.dtype, self.op_ref());
-        let transfer = Half { direction, peer, buffer, count, dtype, window: None, op };
+        let transfer =
+            Half { direction, peer, buffer, count, dtype, window: None, recorded: Recorded::No, op };
         self.poll_together(&[(comm, call.stream, Arc::new(transfer))], nondet)
     }
 }

@@ -9,6 +9,7 @@ use crate::host::value::{Buffer, CommId};
 use crate::id::Token;
 use crate::identity::identify_as_hashed;
 use crate::judge::finding::OpRef;
+use crate::noun::collective::Recorded;
 use crate::noun::launch_order::Ran;
 use crate::noun::p2p::{Direction, Link};
 use crate::program::Dtype;
@@ -29,6 +30,8 @@ pub(crate) struct Half {
     /// The window of the communicator in which the buffer starts, if the transfer is large enough to go through
     /// it.
     pub(crate) window: Option<u32>,
+    /// Whether a graph recorded it.
+    pub(crate) recorded: Recorded,
     pub(crate) op: OpRef,
 }
 
@@ -41,6 +44,7 @@ walk!(struct Half {
     count: hashed fixed,
     dtype: hashed fixed,
     window: hashed fixed,
+    recorded: hashed fixed,
     op: hashed fixed,
 });
 
