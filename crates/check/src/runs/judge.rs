@@ -419,7 +419,7 @@ pub fn judge(recording: Recording, platform: Option<Platform>) -> Result<Judged,
 pub fn judge_as_read(mut recording: Recording, platform: Option<Platform>) -> Result<Judged, RunError> {
     let asked = if platform.is_some() { Asked::Yes } else { Asked::No };
     let platform = platform.unwrap_or_else(|| platform_of(recording.nccl.as_deref()));
-    let (OneRun { machine, state, standing, hashes, order_matters, .. }, otherwise) = loop {
+    let (ran, otherwise) = loop {
         let (ran, otherwise) = OneRun::of(&recording, platform)?;
         // Where nobody specifies what follows, the model has said nothing.
         if ran.contradictions.is_empty() || ran.machine.undefined(&ran.state) {
@@ -433,6 +433,8 @@ pub fn judge_as_read(mut recording: Recording, platform: Option<Platform>) -> Re
         }
         lower::leave_out_untold(&mut program.ranks);
     };
+    let order_matters = ran.order_matters();
+    let OneRun { machine, state, standing, hashes, .. } = ran;
     let mut findings: Vec<Finding> =
         machine.findings(&state).into_iter().map(|(_, finding)| finding.clone()).collect();
     findings.sort_by_key(|finding| (finding.past, finding.rule));
@@ -490,7 +492,7 @@ pub fn judge_as_read(mut recording: Recording, platform: Option<Platform>) -> Re
 /// # Errors
 /// If it has more operations than one run may have.
 pub fn replayed(judged: &Judged) -> Result<Replayed, RunError> {
-    let (machine, mut state, _) = run(&judged.recording, judged.platform, Explain::Memory, judged.hashes)?;
+    let (machine, mut state) = run(&judged.recording, judged.platform, Explain::Memory, judged.hashes)?;
     Ok(over(&machine, &mut state))
 }
 
@@ -531,8 +533,6 @@ struct OneRun {
     /// What returned in the recorded run and cannot have.
     contradictions: Vec<Contradiction>,
     hashes: AssumedOrder,
-    /// Whether it matters in which order groups launch on several communicators.
-    order_matters: bool,
 }
 
 impl OneRun {
@@ -540,7 +540,7 @@ impl OneRun {
     /// fits what returned, or else the one that breaks a rule; and what is found in the other one comes with it.
     fn of(recording: &Recording, platform: Platform) -> Result<(Self, Vec<Finding>), RunError> {
         let one = Self::in_order(recording, platform, AssumedOrder::Ascending)?;
-        if !one.order_matters {
+        if !one.order_matters() {
             return Ok((one, Vec::new()));
         }
         let other = Self::in_order(recording, platform, AssumedOrder::Descending)?;
@@ -550,11 +550,16 @@ impl OneRun {
     }
 
     fn in_order(recording: &Recording, platform: Platform, hashes: AssumedOrder) -> Result<Self, RunError> {
-        let (machine, mut state, order_matters) = run(recording, platform, Explain::Sentences, hashes)?;
+        let (machine, mut state) = run(recording, platform, Explain::Sentences, hashes)?;
         machine.finish(&mut state);
         let standing = machine.standing(&state);
         let contradictions = returned::contradictions(recording, &state, &standing);
-        Ok(Self { machine, state, standing, contradictions, hashes, order_matters })
+        Ok(Self { machine, state, standing, contradictions, hashes })
+    }
+
+    /// Whether it matters in which order groups launch on several communicators.
+    fn order_matters(&self) -> bool {
+        !self.machine.config.contended.is_empty()
     }
 
     fn findings(&self) -> Vec<Finding> {
@@ -562,13 +567,14 @@ impl OneRun {
     }
 }
 
-/// Runs the program to where nothing can go on. Tells too whether it matters in which order communicators are.
+/// Runs the program to where nothing can go on. Where it matters in which order communicators are, the machine knows them
+/// as contended.
 fn run(
     recording: &Recording,
     platform: Platform,
     explain: Explain,
     hashes: AssumedOrder,
-) -> Result<(Machine, State, bool), RunError> {
+) -> Result<(Machine, State), RunError> {
     let ranks = &recording.program.ranks;
     let actors = ranks.iter().map(|rank| rank.blocks.len() + rank.streams).max().unwrap_or(0);
     let mut config = Config {
@@ -599,7 +605,7 @@ fn run(
             machine.advance(&mut state);
         }
         match machine.interruption() {
-            None => return Ok((machine, state, !config.contended.is_empty())),
+            None => return Ok((machine, state)),
             Some(Interruption::Actors(actors)) => config.actors_per_rank = actors,
             Some(Interruption::Contents) => config.follows_contents = true,
             Some(Interruption::Steps(_)) => return Err(RunError::TooMany),

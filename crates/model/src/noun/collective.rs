@@ -289,16 +289,7 @@ impl Machine {
             let offset_bytes = whole.offset_bytes.saturating_add(share.part.saturating_mul(len_bytes));
             let buffer = Arc::new(Buffer { offset_bytes, len_bytes, ..whole.clone() });
             let (peer, count, dtype) = (members[share.peer], call.count, call.dtype);
-            Half {
-                direction: share.direction,
-                peer,
-                buffer,
-                count,
-                dtype,
-                window: None,
-                recorded: Recorded::No,
-                op,
-            }
+            Half::new((share.direction, peer), (buffer, count, dtype), op)
         };
         Some(shares.iter().map(half).collect())
     }

@@ -543,7 +543,7 @@ impl Cx<'_> {
         let (comm, life) = self.not_destroyed(comm)?;
         if life == Life::Finalized {
             let past = self.here().past();
-            let ended = self.me().comm(comm).and_then(|comm_state| comm_state.ended_by);
+            let ended = self.me().ended_by(comm);
             m.find(self.state, Rule::Comm2, About::Comm(comm), &[op], past, || {
                 let ended = m.and_where("finalized", ended);
                 format!(
@@ -564,7 +564,7 @@ impl Cx<'_> {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let value = Machine::value(self.state, rank, comm);
         let Value::Comm(comm) = value else {
-            if self.is_still_made(comm) {
+            if self.is_still_made(comm, "uses a communicator") {
                 return None;
             }
             let past = self.here().past();
@@ -584,7 +584,7 @@ impl Cx<'_> {
         let unordered = self.state.findings.keys().any(|key| key.rule == Rule::Comm4 && key.about == about);
         if !unordered {
             let past = self.here().past();
-            let ended = self.me().comm(comm).and_then(|comm_state| comm_state.ended_by);
+            let ended = self.me().ended_by(comm);
             m.find(self.state, Rule::Comm2, about, &[op], past, || {
                 let ended = m.and_where("destroyed", ended);
                 let why = if life.is_some() { " after destroying it" } else { ", which it never entered" };
@@ -661,7 +661,7 @@ impl Cx<'_> {
         };
         if life == Life::Finalized {
             let past = self.here().past();
-            let ended = self.me().comm(comm).and_then(|comm_state| comm_state.ended_by);
+            let ended = self.me().ended_by(comm);
             m.find(self.state, Rule::Comm2, About::Comm(comm), &[op], past, || {
                 let ended = m.and_where("finalized", ended);
                 format!("rank {} finalizes {} again ({}){ended}", rank.0, m.comm_name(comm), m.at(&op))

@@ -556,7 +556,8 @@ impl Cx<'_> {
             self.done(&[Value::Null]);
             return;
         };
-        let (begin, mode) = (Graphs::of(r).rows[at].1.begin, Graphs::of(r).rows[at].1.mode);
+        let graph = &Graphs::of(r).rows[at].1;
+        let (begin, mode) = (graph.begin, graph.mode);
         if begin.thread != op.thread && mode != CaptureMode::Relaxed {
             let past = self.here().past();
             m.find(self.state, Rule::Graph6, About::Of(rank, name), &[op, begin], past, || {

@@ -203,6 +203,14 @@ impl GroupCall {
         }
     }
 
+    /// The slot that the end of the group fills, with a communicator or a window.
+    fn fills(&self) -> Option<u32> {
+        match self {
+            Self::Register { slot, .. } => Some(*slot),
+            _ => self.makes(),
+        }
+    }
+
     /// The slot that the end of the group fills with a communicator.
     fn makes(&self) -> Option<u32> {
         match self {
@@ -249,9 +257,9 @@ walk!(struct Group {
 });
 
 impl Group {
-    /// The call that will make the communicator of a slot.
+    /// The call that will make the communicator or the window of a slot.
     pub(crate) fn maker(&self, slot: u32) -> Option<&GroupCall> {
-        self.calls.iter().find(|call| call.makes() == Some(slot))
+        self.calls.iter().find(|call| call.fills() == Some(slot))
     }
 
     /// What its end waits in.
@@ -328,14 +336,6 @@ impl Group {
             }
         }
         launches
-    }
-
-    /// The registration whose window will be in a slot.
-    pub(crate) fn registration_of(&self, slot: u32) -> Option<OpRef> {
-        self.calls.iter().find_map(|call| match call {
-            GroupCall::Register { slot: of, op, .. } if *of == slot => Some(*op),
-            _ => None,
-        })
     }
 
     /// A call on a communicator that waits for the end.
@@ -722,10 +722,10 @@ impl Cx<'_> {
         }
     }
 
-    /// A finding if the group that is open makes the communicator of an operand.
-    pub(super) fn is_still_made(&mut self, comm: &Operand) -> bool {
+    /// A finding if the group that is open makes the communicator or the window of an operand, about what is done with it.
+    pub(super) fn is_still_made(&mut self, made: &Operand, does: &str) -> bool {
         let (m, rank, op) = (self.m, self.rank, self.op);
-        let Operand::Slot(slot) = comm else { return false };
+        let Operand::Slot(slot) = made else { return false };
         let t = self.this();
         let Some(maker) = t.group().maker(slot.index).filter(|_| t.start() == slot.start) else {
             return false;
@@ -737,7 +737,7 @@ impl Cx<'_> {
         let past = self.here().past();
         m.find(self.state, Rule::Group3, About::Rank(rank), &[op, maker], past, || {
             format!(
-                "rank {} uses a communicator ({}) in the group that makes it ({}): it is there when the group has ended",
+                "rank {} {does} ({}) in the group that makes it ({}): it is there when the group has ended",
                 rank.0,
                 m.at(&op),
                 m.at(&maker)

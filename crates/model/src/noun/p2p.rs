@@ -700,19 +700,7 @@ impl Cx<'_> {
         };
         let (count, dtype) = (call.count, call.dtype);
         let buffer = self.long_enough((buffer, count.saturating_mul(dtype.len_bytes())));
-        Some((
-            comm,
-            Half {
-                direction: call.direction,
-                peer,
-                buffer,
-                count,
-                dtype,
-                window: None,
-                recorded: Recorded::No,
-                op,
-            },
-        ))
+        Some((comm, Half::new((call.direction, peer), (buffer, count, dtype), op)))
     }
 
     /// A rank that sends to itself receives in the same group; else the call or the group returns an error
@@ -840,9 +828,7 @@ impl<'a> Here<'a> {
             return Poll::RUN;
         };
         let Some(peer) = m.members(comm).get(call.peer as usize).copied() else { return Poll::RUN };
-        let (direction, count, dtype, op) = (call.direction, call.count, call.dtype, self.op_ref());
-        let transfer =
-            Half { direction, peer, buffer, count, dtype, window: None, recorded: Recorded::No, op };
+        let transfer = Half::new((call.direction, peer), (buffer, call.count, call.dtype), self.op_ref());
         self.poll_together(&[(comm, call.stream, Arc::new(transfer))], nondet)
     }
 }

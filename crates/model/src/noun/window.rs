@@ -622,7 +622,9 @@ impl Cx<'_> {
                 self.access(Object::memory(memory), Access::Read);
             }
             match Machine::value(self.state, rank, window) {
-                Value::Null => self.judge_not_yet_there(window),
+                Value::Null => {
+                    self.is_still_made(window, "deregisters a window");
+                }
                 Value::Window(of, nth) if of == comm => {
                     self.deregister_window((comm, nth));
                 }
@@ -642,26 +644,6 @@ impl Cx<'_> {
             }
         }
         self.done(&[]);
-    }
-
-    /// A finding if the group that is open makes the window of an operand.
-    fn judge_not_yet_there(&mut self, window: &Operand) {
-        let (m, rank, op) = (self.m, self.rank, self.op);
-        let Operand::Slot(slot) = window else { return };
-        let t = self.this();
-        let Some(made) = t.group().registration_of(slot.index).filter(|_| t.start() == slot.start) else {
-            return;
-        };
-        let past = self.here().past();
-        m.find(self.state, Rule::Group3, About::Rank(rank), &[op, made], past, || {
-            format!(
-                "rank {} deregisters a window ({}) in the group that makes it ({}): it is there when the group has ended",
-                rank.0,
-                m.at(&op),
-                m.at(&made)
-            )
-        });
-        Machine::undefine(self.state, op);
     }
 
     fn deregister_window(&mut self, (comm, nth): (CommId, u32)) {

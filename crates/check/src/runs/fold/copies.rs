@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash as _;
 
 use rankcheck_model::id::ContentHasher;
-use rankcheck_model::{CollectiveKind, Counting, Rank};
+use rankcheck_model::{CollectiveKind, Rank};
 use rankcheck_recording::{Argument, Shape};
 use rustc_hash::FxHashMap;
 
@@ -117,9 +117,7 @@ fn is_in_place_for_one(call: &Shape, members: usize) -> bool {
     let of = |key: &str| call.get(key).and_then(Argument::number);
     let shares = || {
         let part = of("count")?.saturating_mul(vendor::dtype(of("dtype")?)?.len_bytes());
-        let (input, output) = kind.needs(part, members, Counting::Both);
-        let (send, recv) = (of("send")?, of("recv")?);
-        Some(send < recv.saturating_add(output) && recv < send.saturating_add(input))
+        Some(kind.shares_bytes(part, members, (of("send")?, of("recv")?)))
     };
     shares().unwrap_or(true)
 }

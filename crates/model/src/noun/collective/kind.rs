@@ -298,7 +298,6 @@ impl CollectiveKind {
         (me, members): (usize, usize),
         (input, output): (u64, u64),
     ) -> bool {
-        let (input_bytes, output_bytes) = self.needs(part_bytes, members, Counting::Both);
         let own = part_bytes.saturating_mul(me as u64);
         let Facts { input: inputs, output: outputs, .. } = self.facts();
         let in_place = match (inputs, outputs) {
@@ -306,8 +305,14 @@ impl CollectiveKind {
             (Parts::Each, Parts::One) => output == input.saturating_add(own),
             (Parts::One, Parts::One) | (Parts::Each, Parts::Each) => input == output,
         };
-        let share = input < output.saturating_add(output_bytes) && output < input.saturating_add(input_bytes);
-        share && !in_place
+        !in_place && self.shares_bytes(part_bytes, members, (input, output))
+    }
+
+    /// Whether the input and the output of a member share bytes, in place or not. Both are given by where they begin.
+    #[must_use]
+    pub fn shares_bytes(self, part_bytes: u64, members: usize, (input, output): (u64, u64)) -> bool {
+        let (input_bytes, output_bytes) = self.needs(part_bytes, members, Counting::Both);
+        input < output.saturating_add(output_bytes) && output < input.saturating_add(input_bytes)
     }
 
     /// The way to or from the root in words, with a space before them; empty without a root.

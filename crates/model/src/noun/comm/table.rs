@@ -239,6 +239,11 @@ impl RankState {
         Comms::of(self).states.get(&comm)
     }
 
+    /// The call that finalized or destroyed a communicator.
+    pub(super) fn ended_by(&self, comm: CommId) -> Option<OpRef> {
+        self.comm(comm).and_then(|comm_state| comm_state.ended_by)
+    }
+
     /// What the rank knows of a communicator, to be changed.
     pub(crate) fn comm_mut(&mut self, comm: CommId) -> &mut CommState {
         Comms::of_mut(self).states.get_mut(&comm).expect("a rank uses only communicators that it entered")

@@ -49,6 +49,15 @@ walk!(struct Half {
 });
 
 impl Half {
+    /// A half as it is called.
+    pub(crate) fn new(
+        (direction, peer): (Direction, Rank),
+        (buffer, count, dtype): (Arc<Buffer>, u64, Dtype),
+        op: OpRef,
+    ) -> Self {
+        Self { direction, peer, buffer, count, dtype, window: None, recorded: Recorded::No, op }
+    }
+
     /// The link of a transfer that this rank called.
     pub(crate) fn link(&self, comm: CommId, rank: Rank) -> Link {
         match self.direction {
