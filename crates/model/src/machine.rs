@@ -33,6 +33,7 @@ use crate::history::Notes;
 use crate::id::{ContentIds, ThreadStart, Token, fingerprint};
 use crate::judge::finding::{About, Finding, FindingKey, OpRef, Rule};
 use crate::members::MemberLists;
+use crate::noun::stream::OwnName;
 use crate::platform::Platform;
 use crate::position::Places;
 use crate::program::{Answer, Block, Loc, Source, SourceError};
@@ -262,8 +263,8 @@ pub struct Machine {
     pub(crate) comms: RwLock<ContentIds<CommId, CommInfo>>,
     pub(crate) member_lists: MemberLists,
     pub(crate) terms: Mutex<Terms>,
-    /// Streams and events of graphs, by graph and by the name they were captured under.
-    pub(crate) inner: Mutex<ContentIds<Token, (Token, Token)>>,
+    /// Streams and events that the program does not name.
+    pub(crate) own_names: Mutex<ContentIds<Token, OwnName>>,
     pub(crate) places: Mutex<Places>,
     /// What stands at the places that were asked about.
     place_hashes: RwLock<FxHashMap<LocId, u128>>,
@@ -341,7 +342,7 @@ impl Machine {
             comms: RwLock::default(),
             member_lists: MemberLists::default(),
             terms: Mutex::default(),
-            inner: Mutex::default(),
+            own_names: Mutex::default(),
             places: Mutex::default(),
             place_hashes: RwLock::default(),
             pending: Mutex::default(),
@@ -447,7 +448,7 @@ impl Machine {
     /// The name of a token.
     #[must_use]
     pub fn name(&self, token: Token) -> Arc<str> {
-        self.inner_name(token).unwrap_or_else(|| self.source.token(token))
+        self.name_of_own(token).unwrap_or_else(|| self.source.token(token))
     }
 
     /// The location of an operation, as `file:line`.
@@ -480,7 +481,7 @@ impl Machine {
     pub fn has_met(&self, object: Object) -> bool {
         match object.id {
             ObjectId::All => true,
-            ObjectId::Named(name) => !name.is_own() || self.inner_name(name).is_some(),
+            ObjectId::Named(name) => !name.is_own() || self.name_of_own(name).is_some(),
             ObjectId::Comm(comm) => {
                 self.comms.read().unwrap_or_else(PoisonError::into_inner).get(comm).is_some()
             }
@@ -491,7 +492,7 @@ impl Machine {
         self.known_comm(comm, |info| Arc::clone(&info.members))
     }
 
-    fn known_comm<T>(&self, comm: CommId, look: impl FnOnce(&CommInfo) -> T) -> T {
+    pub(crate) fn known_comm<T>(&self, comm: CommId, look: impl FnOnce(&CommInfo) -> T) -> T {
         let comms = self.comms.read().unwrap_or_else(PoisonError::into_inner);
         look(comms.get(comm).expect("a communicator of this machine"))
     }

@@ -538,10 +538,7 @@ impl Machine {
         if !state.rank(rank).is_next(comm, sequence) {
             return Some(Self::holding(state, nodes, rank, |work| state.rank(rank).is_next_work(comm, work)));
         }
-        let behind = Self::streams_where(state, nodes, rank, |stream| {
-            stream.queue().iter().skip(1).any(|op| op.work.sequence() == Some((comm, sequence)))
-        });
-        (!behind.is_empty()).then_some(behind)
+        None
     }
 
     /// A launch waits for partners: for the streams in which their part stands, or for their threads to launch.

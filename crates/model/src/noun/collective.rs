@@ -361,6 +361,10 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         }
+        if self.refuse_stream((comm, call.stream), call.kind.name()) {
+            self.done(&[]);
+            return;
+        }
         if let Some(halves) = self.halves((comm, &call), (&send, &recv)) {
             self.me_mut().executed_mut().collectives += 1;
             let costs = self.me_mut().costs_mut();
@@ -399,7 +403,7 @@ impl Cx<'_> {
             self.arrive(Rendezvous::Connect(comm, call.kind.connection()));
             return;
         }
-        self.enqueue_launch(launch);
+        self.enqueue_launch(launch, call.stream);
         self.done(&[]);
     }
 
@@ -517,9 +521,8 @@ impl Cx<'_> {
         buffer
     }
 
-    pub(crate) fn enqueue_launch(&mut self, launch: Launch) {
+    pub(crate) fn enqueue_launch(&mut self, launch: Launch, stream: Token) {
         self.judge_windows_of(&launch);
-        let stream = launch.call.stream;
         self.issue_launch(launch, stream, None);
     }
 

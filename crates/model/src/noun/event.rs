@@ -121,7 +121,7 @@ impl RankState {
     }
 
     /// One more record of an event is to come.
-    fn records(&mut self, event: Token) -> u32 {
+    pub(crate) fn records(&mut self, event: Token) -> u32 {
         let event = event_mut(self, event);
         event.captured = None;
         event.generation += 1;

@@ -18,7 +18,7 @@ use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use crate::program::Operand;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 pub(crate) use self::table::Graphs;
 use self::table::{Graph, GraphNode, Reach, Stage, merge, named, recording};
@@ -29,7 +29,7 @@ use crate::machine::Machine;
 use crate::noun::collective::Launch;
 use crate::noun::group::LaunchedBy;
 use crate::noun::p2p::Transfers;
-use crate::noun::stream::{Queued, Work, forget_block};
+use crate::noun::stream::{OwnName, Queued, Work};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::platform::RegistrationInCapture;
 use crate::rank::Rank;
@@ -338,27 +338,13 @@ impl Machine {
             Some((*name, launch.op))
         })
     }
+}
 
-    // -- names
-
-    /// What a graph calls a stream or an event of its own, so that each of its replays uses the same.
-    fn inner(&self, graph: Token, of: Token) -> Token {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.id_of(&(graph, of), |names| *names).own()
-    }
-
-    /// The name of a stream or event of a graph; none if the token is of the program.
-    pub(crate) fn inner_name(&self, token: Token) -> Option<Arc<str>> {
-        if !token.is_own() {
-            return None;
-        }
-        let (graph, of) = *self.inner.lock().unwrap_or_else(PoisonError::into_inner).get(token.plain())?;
-        Some(format!("{} in {}", self.source.token(of), self.source.token(graph)).into())
-    }
-
-    /// Whether a stream belongs to a graph: the program cannot name it, and a device does not show it.
-    pub(crate) fn hidden(stream: Token) -> bool {
-        stream.is_own()
+impl Here<'_> {
+    /// Whether a stream records, and what it recorded is lost.
+    pub(crate) fn capture_is_lost(self, stream: Token) -> bool {
+        let r = self.me();
+        recording(r, stream).is_some_and(|at| Graphs::of(r).rows[at].1.stage == Stage::Invalid)
     }
 }
 
@@ -653,17 +639,18 @@ impl Cx<'_> {
             m.enqueue(state, rank, stream, op);
         };
         // A replay waits for the one before it, whichever stream that was on.
-        let over = m.inner(name, name);
+        let over = m.own_name(OwnName::OfGraph { graph: name, of: name });
         let before = self.me().generation(over);
         enqueue(self.state, stream, Work::Wait(over, before), op);
         let mut records: BTreeMap<Token, u32> = BTreeMap::new();
         let mut launched: BTreeMap<CommId, u32> = BTreeMap::new();
-        let mut launches: Vec<(&Arc<Transfers>, Arc<Transfers>)> = Vec::new();
-        let runs_on = |of: Token| if of == graph.origin { stream } else { m.inner(name, of) };
+        let runs_on = |of: Token| {
+            if of == graph.origin { stream } else { m.own_name(OwnName::OfGraph { graph: name, of }) }
+        };
         for node in graph.nodes.iter() {
             let on = runs_on(node.stream);
             let mut instance = |state: &State, event: Token, nth: u32| {
-                let event = m.inner(name, event);
+                let event = m.own_name(OwnName::OfGraph { graph: name, of: event });
                 let base = *records.entry(event).or_insert_with(|| state.rank(rank).generation(event));
                 (event, base + nth)
             };
@@ -681,20 +668,11 @@ impl Cx<'_> {
                     let launch = Launch { written: before + captured.written, ..Launch::clone(captured) };
                     self.issue_launch(launch, on, Some(op));
                 }
-                // It was recorded on each of its streams, and is one launch.
                 Work::Transfers(captured) => {
-                    let known = launches.iter().find(|(of, _)| Arc::ptr_eq(of, captured));
-                    let issued = known.map(|(_, issued)| Arc::clone(issued)).unwrap_or_else(|| {
-                        let (sequence, issue) = self.next_launch((captured.comm, op), LaunchedBy::Graph);
-                        let streams = captured.streams.iter().map(|of| runs_on(*of)).collect();
-                        let mut issued = Transfers { sequence, issue, streams, ..Transfers::clone(captured) };
-                        let halves = issued.transfers.iter_mut();
-                        halves.for_each(|half| forget_block(&mut half.buffer, &freed));
-                        self.count_transfers(&issued);
-                        launches.push((captured, Arc::new(issued)));
-                        Arc::clone(&launches[launches.len() - 1].1)
-                    });
-                    enqueue(self.state, on, Work::Transfers(issued), node.op);
+                    let (sequence, issue) = self.next_launch((captured.comm, op), LaunchedBy::Graph);
+                    let issued = Transfers { sequence, issue, ..Transfers::clone(captured) };
+                    self.count_transfers(&issued);
+                    enqueue(self.state, on, Work::Transfers(Arc::new(issued)), node.op);
                 }
                 Work::Record(event, nth) => {
                     let (event, nth) = instance(self.state, *event, *nth);
@@ -708,7 +686,7 @@ impl Cx<'_> {
         }
         for node in graph.nodes.iter() {
             if let Work::Record(event, nth) = node.work {
-                let event = m.inner(name, event);
+                let event = m.own_name(OwnName::OfGraph { graph: name, of: event });
                 self.me_mut().note_records(event, records[&event] + nth);
             }
         }

@@ -28,8 +28,7 @@ use crate::members::MemberList;
 use crate::noun::collective::Launch;
 use crate::noun::comm::Resources;
 use crate::noun::launch_order::LaunchOrder;
-use crate::noun::p2p::Called;
-use crate::noun::p2p::Half;
+use crate::noun::p2p::{Called, Half, INVALID_USAGE};
 use crate::noun::rendezvous::Rendezvous;
 use crate::op::WindowFlags;
 use crate::order::dependence::{Access, Object, ObjectKind};
@@ -191,6 +190,15 @@ impl GroupCall {
     fn launched_on(&self) -> Option<CommId> {
         match self {
             Self::Launch { comm, .. } | Self::Transfer { comm, .. } => Some(*comm),
+            Self::Init { .. } | Self::Split { .. } | Self::Ends { .. } | Self::Register { .. } => None,
+        }
+    }
+
+    /// The stream that it launches on, if it does.
+    fn stream(&self) -> Option<Token> {
+        match self {
+            Self::Launch { launch, .. } => Some(launch.call.stream),
+            Self::Transfer { stream, .. } => Some(*stream),
             Self::Init { .. } | Self::Split { .. } | Self::Ends { .. } | Self::Register { .. } => None,
         }
     }
@@ -450,7 +458,12 @@ impl Cx<'_> {
     }
 
     /// A call inside a group failed: the whole group will be discarded, and its end returns `code`.
-    pub(crate) fn discard_group(&mut self, (op, code): (OpRef, i32)) {
+    pub(crate) fn discard_group(&mut self, failed: (OpRef, i32)) {
+        self.discard_group_because(failed, String::new);
+    }
+
+    /// What a call inside fails for is told behind where it is.
+    fn discard_group_because(&mut self, (op, code): (OpRef, i32), why: impl FnOnce() -> String) {
         let (m, rank) = (self.m, self.rank);
         let t = self.this_mut();
         if t.group().depth == 0 {
@@ -460,11 +473,44 @@ impl Cx<'_> {
         let past = t.clock().past();
         m.find(self.state, Rule::Group1, About::Rank(rank), &[op], past, || {
             format!(
-                "rank {} makes an invalid call in a group ({}), which discards every call of the group",
+                "rank {} makes an invalid call in a group ({}){}, which discards every call of the group",
                 rank.0,
-                m.at(&op)
+                m.at(&op),
+                why()
             )
         });
+    }
+
+    /// Refuses a call of an open group on a stream that records into another graph than a stream that the group was given
+    /// for the communicator before, or that alone records (`enqueue.cc`, `ncclPlannerSetCapturingGraph`). Returns whether
+    /// it did.
+    pub(crate) fn refuse_stream(&mut self, (comm, stream): (CommId, Token), call: &str) -> bool {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        // Nearly always it is the stream of the call before.
+        let mut calls = self.this().group().calls().iter().rev();
+        let last = calls.find(|call| call.launched_on() == Some(comm)).and_then(GroupCall::stream);
+        if last.is_none_or(|last| last == stream) {
+            return false;
+        }
+        let streams = self.here().grouped_streams(comm);
+        let into = |stream: Token| m.records(self.state, rank, stream);
+        let (Some(before), false) = (streams.last().copied(), streams.contains(&stream)) else {
+            return false;
+        };
+        let (other, this) = (into(before), into(stream));
+        if other == this {
+            return false;
+        }
+        let records = |stream: Token, graph: Option<Token>| {
+            let graph = graph.map_or_else(|| "nothing".to_owned(), |graph| m.name(graph).to_string());
+            format!("stream {} records {graph}", m.name_behind_stream(stream))
+        };
+        self.discard_group_because((op, INVALID_USAGE), || {
+            let (this, other) = (records(stream, this), records(before, other));
+            format!(", because {this} and {other}, both given for {}", m.comm_name(comm))
+        });
+        self.fail(format!("{}.{call}", m.comm_name(comm)), INVALID_USAGE);
+        true
     }
 
     pub(crate) fn group_end(&mut self) {
@@ -557,10 +603,17 @@ impl Cx<'_> {
         self.this_mut().group_mut().first_issue = first_issue;
         let mut launches = launches.into_iter().peekable();
         for comm in comms {
+            // One stream runs all of it: it waits for the others before, and they for it behind
+            // (`ncclLaunchPrepare`, `ncclLaunchFinish`).
+            let streams = self.here().grouped_streams(comm);
+            let [on, others @ ..] = &*streams else { continue };
+            let name = m.known_comm(comm, |info| info.name);
+            others.iter().for_each(|other| self.let_wait(name, *on, *other));
             while let Some(launch) = launches.next_if(|launch| launch.comm == comm) {
-                self.enqueue_launch(Launch { companions, ..launch });
+                self.enqueue_launch(Launch { companions, ..launch }, *on);
             }
-            self.launch_transfers(comm, &transfers);
+            self.launch_transfers((comm, *on), &transfers);
+            others.iter().for_each(|other| self.let_wait(name, *other, *on));
         }
         *self.this_mut().group_mut() = Group::default();
         self.done(&[]);
@@ -827,6 +880,18 @@ impl<'a> Here<'a> {
         comms.sort_unstable();
         comms.dedup();
         comms
+    }
+
+    /// The streams that a thread's group was given for a communicator, in the order of the calls.
+    fn grouped_streams(self, comm: CommId) -> Vec<Token> {
+        let calls = self.this().group().calls.iter().filter(|call| call.launched_on() == Some(comm));
+        let mut streams = Vec::new();
+        for stream in calls.filter_map(GroupCall::stream) {
+            if !streams.contains(&stream) {
+                streams.push(stream);
+            }
+        }
+        streams
     }
 
     /// The transfers of a thread's group, in the order of the calls.

@@ -150,7 +150,7 @@ impl Verb for Transfer {
 pub(crate) type Called = (CommId, Token, Arc<Half>);
 
 /// `ncclInvalidUsage`: a rank sends to itself without the receive in the same group, or the other way round.
-const INVALID_USAGE: i32 = 5;
+pub(crate) const INVALID_USAGE: i32 = 5;
 
 /// How NCCL plans the pairs of a group on one communicator.
 struct GroupPlan {
@@ -281,26 +281,17 @@ impl Machine {
         parts
     }
 
-    /// The launch of a communicator that a rank is in, with the first of its streams.
+    /// The launch of a communicator that a rank is in, with its stream.
     fn running(&self, state: &State, rank: Rank, comm: CommId) -> Option<(usize, Arc<Transfers>)> {
         let r = state.rank(rank);
-        let head = |stream: Token| {
-            let at = r.stream_named(stream)?;
-            let stream = r.stream(at);
-            match stream.work() {
-                Some(Work::Transfers(launch)) if launch.comm == comm && !stream.is_hung() => {
-                    Some((at, launch))
-                }
-                _ => None,
+        r.streams().iter().enumerate().find_map(|(at, (_, stream))| match stream.work() {
+            Some(Work::Transfers(launch))
+                if launch.comm == comm && !stream.is_hung() && r.is_next(comm, launch.sequence) =>
+            {
+                Some((at, Arc::clone(launch)))
             }
-        };
-        let (_, launch) = r.streams().iter().find_map(|(name, _)| {
-            head(*name).filter(|(_, launch)| state.rank(rank).is_next(comm, launch.sequence))
-        })?;
-        let everywhere =
-            launch.streams.iter().all(|name| head(*name).is_some_and(|(_, e)| e.sequence == launch.sequence));
-        let (first, _) = head(launch.streams[0])?;
-        everywhere.then(|| (first, Arc::clone(launch)))
+            _ => None,
+        })
     }
 
     /// The half of a link that is next on one of its ends, if the rank is in the launch that it is in.
@@ -522,26 +513,22 @@ impl Machine {
         if let Some(progress) = order.progress() {
             return progress.sent_clock.clone();
         }
-        let (first, launch) = self.running(state, rank, comm).expect("something can be transferred");
+        let (stream, launch) = self.running(state, rank, comm).expect("something can be transferred");
         let r = state.rank_mut(rank);
-        let mut clock = r.stream(first).clock().clone();
-        let head = r.stream(first).head().expect("it stands there");
+        let mut clock = r.stream(stream).clock().clone();
+        let head = r.stream(stream).head().expect("it stands there");
         let mut begins = clock.clone();
         begins.tick();
         for half in &launch.transfers {
-            let moment = Moment { op: half.op, replay: head.replay, lane: Lane::stream(rank, first) };
+            let moment = Moment { op: half.op, replay: head.replay, lane: Lane::stream(rank, stream) };
             self.note(moment, &begins);
         }
         clock.join(&head.issue);
-        for name in &launch.streams[1..] {
-            let at = r.stream_named(*name).expect("it stands there");
-            clock.join(r.stream(at).clock());
-        }
         let before = clock.clone();
         clock.tick();
         // Whoever receives knows that this send is over, and of its companions nothing.
         let sent_clock = if launch.transfers.len() == 1 { clock.clone() } else { before };
-        *r.stream_mut(first).clock_mut() = clock;
+        *r.stream_mut(stream).clock_mut() = clock;
         let over = vec![false; launch.transfers.len()];
         let progress = Progress { over, sent_clock: sent_clock.clone(), received_clock: None };
         *state.rank_mut(rank).launch_order_mut(comm).progress_mut() = Some(Box::new(progress));
@@ -563,32 +550,20 @@ impl Machine {
             return;
         }
         let received_clock = progress.received_clock.take();
-        let (first, launch) = self.running(state, rank, comm).expect("it has begun");
+        let (stream, _) = self.running(state, rank, comm).expect("it has begun");
         let r = state.rank_mut(rank);
         r.launch_order_mut(comm).is_over();
         if let Some(received_clock) = received_clock {
-            r.stream_mut(first).clock_mut().join(&received_clock);
+            r.stream_mut(stream).clock_mut().join(&received_clock);
         }
-        let clock = r.stream(first).clock().clone();
-        r.completes_launch(comm, first);
-        for name in &launch.streams {
-            let at = r.stream_named(*name).expect("it stands there");
-            let stream = r.stream_mut(at);
-            stream.pop();
-            if at != first {
-                stream.clock_mut().join(&clock);
-            }
-        }
+        r.completes_launch(comm, stream);
+        r.stream_mut(stream).pop();
     }
 
     /// The launch that a rank is in never ends.
     fn hang(&self, state: &mut State, rank: Rank, comm: CommId) {
-        let Some((_, launch)) = self.running(state, rank, comm) else { return };
-        let r = state.rank_mut(rank);
-        for name in &launch.streams {
-            let at = r.stream_named(*name).expect("it stands there");
-            r.stream_mut(at).hang();
-        }
+        let Some((stream, _)) = self.running(state, rank, comm) else { return };
+        state.rank_mut(rank).stream_mut(stream).hang();
     }
 
     /// The halves of a launch that are not over.
@@ -633,6 +608,10 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         };
+        if self.refuse_stream((comm, call.stream), transfer.direction.name()) {
+            self.done(&[]);
+            return;
+        }
         self.transfer_together((comm, call.stream), vec![transfer]);
     }
 
@@ -640,8 +619,8 @@ impl Cx<'_> {
     pub(crate) fn transfer_together(&mut self, (comm, stream): (CommId, Token), halves: Vec<Half>) {
         let (m, rank) = (self.m, self.rank);
         let calls: Vec<Called> = halves.into_iter().map(|half| (comm, stream, Arc::new(half))).collect();
-        let t = self.this_mut();
-        if t.group().is_open() {
+        if self.this().group().is_open() {
+            let t = self.this_mut();
             let grouped = calls.into_iter();
             grouped.for_each(|(comm, stream, transfer)| {
                 t.group_mut().add(GroupCall::Transfer { comm, stream, transfer });
@@ -660,7 +639,7 @@ impl Cx<'_> {
             return;
         }
         self.judge_collisions_of_call(&calls);
-        self.launch_transfers(comm, &calls);
+        self.launch_transfers((comm, stream), &calls);
         self.done(&[]);
     }
 
@@ -749,15 +728,11 @@ impl Cx<'_> {
     }
 
     /// Launches those of these transfers that are on one communicator; there may be none.
-    pub(crate) fn launch_transfers(&mut self, comm: CommId, calls: &[Called]) {
+    pub(crate) fn launch_transfers(&mut self, (comm, stream): (CommId, Token), calls: &[Called]) {
         let (m, rank) = (self.m, self.rank);
         let small = m.config.platform.small_transfer_bytes();
-        let mut streams: Vec<Token> = Vec::new();
         let mut transfers: Vec<Half> = Vec::new();
-        for (_, stream, transfer) in calls.iter().filter(|(of, ..)| *of == comm) {
-            if !streams.contains(stream) {
-                streams.push(*stream);
-            }
+        for (_, _, transfer) in calls.iter().filter(|(of, ..)| *of == comm) {
             // What runs past its window is not registered (`include/register_inline.h`, `ncclRegFind`).
             let found = Machine::lookup(self.me(), comm, &transfer.buffer);
             let found = found
@@ -773,30 +748,24 @@ impl Cx<'_> {
         let parts = m.parted(self.state, comm, rank, transfers);
         let planned = if parts.len() == 1 { Planned::Whole } else { Planned::Part };
         for transfers in parts {
-            let launch =
-                Transfers { comm, sequence: 0, issue: 0, streams: streams.clone(), transfers, planned };
-            self.launch_part((launch, op));
+            let launch = Transfers { comm, sequence: 0, issue: 0, transfers, planned };
+            self.launch_part((launch, op), stream);
         }
     }
 
-    /// Enqueues a launch in all its streams, as the work of this operation: that which stands for all of its group.
-    fn launch_part(&mut self, (mut launch, op): (Transfers, OpRef)) {
+    /// Enqueues a launch as the work of this operation: that which stands for all of its group.
+    fn launch_part(&mut self, (mut launch, op): (Transfers, OpRef), stream: Token) {
         let (m, rank) = (self.m, self.rank);
         // What is only recorded has no sequence number in the launch order.
-        let graph = launch.streams.iter().find_map(|stream| m.records(self.state, rank, *stream));
-        if let Some(graph) = graph {
+        if let Some(graph) = m.records(self.state, rank, stream) {
             launch.transfers.iter_mut().for_each(|half| half.recorded = Recorded::By(graph));
         } else {
             (launch.sequence, launch.issue) = self.next_launch((launch.comm, op), LaunchedBy::Call);
             self.count_transfers(&launch);
         }
-        let launch = Arc::new(launch);
-        let called = self.this().clock().clone();
-        for stream in &launch.streams {
-            let work = Work::Transfers(Arc::clone(&launch));
-            let op = Queued { work, issue: called.clone(), op, replay: None };
-            m.enqueue(self.state, rank, *stream, op);
-        }
+        let issue = self.this().clock().clone();
+        let work = Work::Transfers(Arc::new(launch));
+        m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay: None });
     }
 
     /// Counts transfers that are launched, and not only recorded.

@@ -5,6 +5,7 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+mod own;
 mod table;
 mod work;
 
@@ -16,8 +17,9 @@ use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use std::sync::Arc;
 
+pub(crate) use self::own::OwnName;
 pub(crate) use self::table::{Stream, StreamQueues};
-pub(crate) use self::work::{Kernel, Queued, Work, forget_block};
+pub(crate) use self::work::{Kernel, Queued, Work};
 use crate::clock::Clock;
 use crate::history::{Lane, Moment};
 use crate::host::value::{Buffer, Owner, Value};

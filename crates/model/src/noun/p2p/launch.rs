@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::host::value::{Buffer, CommId};
-use crate::id::Token;
 use crate::identity::identify_as_hashed;
 use crate::judge::finding::OpRef;
 use crate::noun::collective::Recorded;
@@ -92,8 +91,6 @@ pub(crate) struct Transfers {
     pub(crate) sequence: u32,
     /// Position among all launches of this rank.
     pub(crate) issue: u32,
-    /// It stands in all of these, and begins when it is at the head of each (`enqueue.cc:1669-1673`).
-    pub(crate) streams: Vec<Token>,
     pub(crate) transfers: Vec<Half>,
     pub(crate) planned: Planned,
 }
@@ -103,7 +100,6 @@ walk!(struct Transfers {
     comm: hashed fixed,
     sequence: hashed fixed,
     issue: hashed fixed,
-    streams: hashed fixed,
     transfers: hashed fixed,
     planned: hashed fixed,
 });

@@ -99,8 +99,7 @@ impl Work {
         }
     }
 
-    /// What it reads or writes lies where blocks were, and is no use of them, if they are among these. Transfers stand in
-    /// several streams as one launch, which forgets them itself.
+    /// What it reads or writes lies where blocks were, and is no use of them, if they are among these.
     pub(crate) fn forget_blocks(&mut self, freed: &BTreeSet<BlockId>) {
         match self {
             Self::Kernel(kernel) => {
@@ -117,18 +116,17 @@ impl Work {
                 forget_block(&mut launch.send, freed);
                 forget_block(&mut launch.recv, freed);
             }
-            Self::Transfers(_)
-            | Self::Flag(..)
-            | Self::Record(..)
-            | Self::Wait(..)
-            | Self::Fresh(_)
-            | Self::GiveBack(_) => {}
+            Self::Transfers(launch) => {
+                let halves = Arc::make_mut(launch).transfers.iter_mut();
+                halves.for_each(|half| forget_block(&mut half.buffer, freed));
+            }
+            Self::Flag(..) | Self::Record(..) | Self::Wait(..) | Self::Fresh(_) | Self::GiveBack(_) => {}
         }
     }
 }
 
 /// A buffer is no use of its block if that is among these.
-pub(crate) fn forget_block(buffer: &mut Arc<Buffer>, freed: &BTreeSet<BlockId>) {
+fn forget_block(buffer: &mut Arc<Buffer>, freed: &BTreeSet<BlockId>) {
     if buffer.block.is_some_and(|block| freed.contains(&block)) {
         Arc::make_mut(buffer).block = None;
     }
