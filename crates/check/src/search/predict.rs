@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rankcheck_model::machine::InFlight;
+use rankcheck_model::machine::{InFlight, Rendezvous};
 use rankcheck_model::{
     Choice, Class, Config, Data, Machine, Mode, Nondet, OpRef, Outcome, Rank, Source, SourceError, State,
     Thread,
@@ -150,8 +150,10 @@ type DecidedAt = (Rank, Thread, u32);
 /// What a choice is about, the same in every run that comes by it.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
-    /// The next operation of a thread; whether it is the return of a call that waited for others.
-    Thread(DecidedAt, bool),
+    /// What a thread does after so many steps.
+    Thread(Rank, Thread, u32),
+    /// All who wait there go on. Any of them stands for it.
+    Meets(Rendezvous),
     /// The head of the n-th stream of a rank.
     Stream(Rank, u32, OpRef),
 }
@@ -236,8 +238,10 @@ fn own_values(machine: &Machine, state: &State, (rank, thread): (Rank, Thread), 
 fn turn(machine: &Machine, state: &State, choice: &Choice) -> Option<Turn> {
     match choice {
         Choice::Thread(rank, thread) | Choice::Value(rank, thread, _) => {
-            let returns = Machine::waits_in(state, *rank, *thread).is_some();
-            Some(Turn::Thread(position(machine, state, *rank, *thread), returns))
+            Some(Machine::waits_in(state, *rank, *thread).map_or_else(
+                || Turn::Thread(*rank, *thread, state.rank(*rank).threads()[thread.at()].taken()),
+                Turn::Meets,
+            ))
         }
         Choice::Stream(rank, stream) => {
             machine.head(state, *rank, *stream).map(|(head, _)| Turn::Stream(*rank, *stream, head))

@@ -274,12 +274,24 @@ impl ThreadState {
         self.block.terminator == Terminator::Return
     }
 
+    /// Whether it may still do an operation, as far as is known: what it is blocked in counts.
+    #[must_use]
+    pub fn may_do(&self, op: &Op) -> bool {
+        self.running() && (!self.returns() || self.ahead().iter().any(|statement| *statement.op == *op))
+    }
+
     /// The last operation behind it, in the block that it is in, or the first of it.
     pub(crate) fn last_loc(&self) -> Option<LocId> {
         match self.block.ops.len() {
             0 => None,
             len => Some(self.block.ops[(self.next as usize).clamp(1, len) - 1].loc),
         }
+    }
+
+    /// How many steps it has taken. A call that waits for others takes several: one to enter, and one to go on.
+    #[must_use]
+    pub fn taken(&self) -> u32 {
+        self.clock.epoch()
     }
 
     /// Where the thread stands.
