@@ -179,6 +179,10 @@ impl Explaining<'_> {
         let values = self.values();
         for &(decision, nth, peer) in &values {
             if let Some(instead) = self.other_value(decision, nth)? {
+                let peer = match peer {
+                    Some(peer) if self.is_own_affair(decision, peer)? => None,
+                    peer => peer,
+                };
                 self.shown.cause = Some(Cause::Value { decision, nth, instead, peer });
                 return Ok(());
             }
@@ -194,6 +198,29 @@ impl Explaining<'_> {
             cause => cause,
         };
         Ok(())
+    }
+
+    /// Whether the finding is one rank's alone, and stays where another rank, that decided otherwise, decides as it did.
+    fn is_own_affair(&mut self, decision: usize, (peer, nth): (usize, usize)) -> Result<bool, SourceError> {
+        let decisions = &self.shown.run.decisions;
+        let (of, by) = (&decisions[decision], decisions[decision].at.op.rank);
+        let (Decided::Values { values: own, .. }, Decided::Values { values: theirs, .. }) =
+            (&of.decided, &decisions[peer].decided)
+        else {
+            return Ok(false);
+        };
+        if self.shown.broken.ops.iter().any(|at| at.op.rank != by) {
+            return Ok(false);
+        }
+        let (Some(wanted), theirs) = (own.get(nth).copied(), theirs.clone()) else { return Ok(false) };
+        let Some(choice) = self.trials.choice_of(peer) else { return Ok(false) };
+        for other in self.trials.alternatives(choice)? {
+            let Choice::Value(_, _, others) = &other else { continue };
+            if others.get(..nth) == theirs.get(..nth) && others.get(nth) == Some(&wanted) {
+                return Ok(self.trials.instead(choice, &other)? == TrialResult::Stays);
+            }
+        }
+        Ok(false)
     }
 
     /// Values in which ranks differ, where the finding goes away if all ranks decide alike there, each time that they come by. A
@@ -316,9 +343,13 @@ impl Explaining<'_> {
                     let count = |all: &[AlikeOperation]| all.iter().filter(|op| same(Some(op), of)).count();
                     count(own) > count(others)
                 };
-                let (extra, moved) = if same(own.get(at + 1), b) && more(a, &own, &others) {
+                // What the other would do behind the call in which it waits is nothing that it does not do.
+                let lacks = |whose: Rank, of: Option<&AlikeOperation>| {
+                    of.is_some_and(|of| !self.trials.may_do(whose, &of.op))
+                };
+                let (extra, moved) = if same(own.get(at + 1), b) && more(a, &own, &others) && lacks(peer, a) {
                     (self.extra(a, peer)?, (at + 1, there))
-                } else if same(a, others.get(there + 1)) && more(b, &others, &own) {
+                } else if same(a, others.get(there + 1)) && more(b, &others, &own) && lacks(rank, b) {
                     (self.extra(b, rank)?, (at, there + 1))
                 } else {
                     (None, (at + 1, there + 1))
@@ -369,7 +400,8 @@ impl Explaining<'_> {
         let pairs = ranks.iter().enumerate();
         let mut pairs: Vec<(Rank, Rank)> =
             pairs.flat_map(|(nth, a)| ranks[nth + 1..].iter().map(|b| (*a, *b))).collect();
-        let beside: BTreeSet<Rank> = broken.iter().copied().chain([Rank(0), Rank(1)]).collect();
+        let beside = [Rank(0), Rank(1)].into_iter().filter(|rank| self.trials.has(*rank));
+        let beside: BTreeSet<Rank> = broken.iter().copied().chain(beside).collect();
         let mut beside = beside.into_iter();
         if broken.len() < 2
             && let (Some(a), Some(b)) = (beside.next(), beside.next())

@@ -397,6 +397,17 @@ impl<'a> Trials<'a> {
         Some(OpPosition { rank: op.rank, start, index: op.index })
     }
 
+    /// Whether the program has this rank.
+    pub(crate) fn has(&self, rank: Rank) -> bool {
+        rank.0 < self.bases[0].machine.config.ranks
+    }
+
+    /// Whether a rank's first thread may still do an operation where the shown run ends.
+    pub(crate) fn may_do(&self, rank: Rank, op: &Op) -> bool {
+        let first = |end: &State| end.rank(rank).threads().first().is_some_and(|thread| thread.may_do(op));
+        self.bases[0].moments.end().is_none_or(first)
+    }
+
     /// Whether an operation of the run uses what this one makes.
     #[must_use]
     pub fn is_used(&self, performed: &Performed) -> bool {
