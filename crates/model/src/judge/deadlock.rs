@@ -10,18 +10,20 @@
 
 mod sentence;
 
+use std::sync::Arc;
+
 use crate::clock::CausalPast;
 use crate::cx::Here;
-use crate::host::value::CommId;
+use crate::host::value::{CommId, Value};
 use crate::id::Token;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Explain, Machine};
-use crate::noun::p2p::{Half, Planned, Transfers};
+use crate::noun::p2p::{Direction, Half, Link, Planned, Transfers};
 use crate::noun::rendezvous::Rendezvous;
 use crate::noun::stream::{Queued, Work};
 use crate::noun::thread::Next;
 use crate::noun::thread::Status;
-use crate::op::{ExchangeOp, FlagOp, Op, ThreadOp};
+use crate::op::{ExchangeOp, FlagOp, Op, StoreOp, ThreadOp};
 use crate::program::Statement;
 use crate::rank::Rank;
 use crate::state::State;
@@ -41,10 +43,31 @@ struct WaitNode {
     op: OpRef,
     /// Nodes it waits for.
     waits_for: Vec<usize>,
-    /// A rank that will never come.
-    never: Option<Rank>,
+    /// Why what it waits for never comes, if that is known.
+    never: Option<Never>,
     /// Nothing is to be found: a finding has been made where it got stuck, or the launcher ends it with its job.
     explained: bool,
+}
+
+/// Why what somebody waits for never comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Never {
+    /// This rank, which would have to do it, has ended.
+    Ended(Rank),
+    /// This rank would have to do it, and its program does not.
+    Missing(Rank),
+    /// Nobody in particular would have to do it, and nobody is left who does.
+    Nobody,
+}
+
+impl Never {
+    /// The rank that would have to do it.
+    fn rank(self) -> Option<Rank> {
+        match self {
+            Self::Ended(rank) | Self::Missing(rank) => Some(rank),
+            Self::Nobody => None,
+        }
+    }
 }
 
 impl WaitNode {
@@ -69,8 +92,8 @@ pub(crate) enum Awaits {
     Holder(Option<u32>),
     /// For the other threads of its rank.
     ThreadsOfRank,
-    /// For any other thread.
-    Anybody,
+    /// For whoever sets a key of the store.
+    Key(Token),
     /// For the streams of its rank.
     Streams,
     /// For a stream of its rank.
@@ -125,7 +148,7 @@ impl Machine {
                     node => Awaited::Blocked(node.op),
                 });
                 let awaits = match never {
-                    Some(rank) => vec![Awaited::Ended(rank)],
+                    Some(never) => never.rank().map(Awaited::Ended).into_iter().collect(),
                     None => blocked.collect(),
                 };
                 let stream = match nodes[at].who {
@@ -160,8 +183,9 @@ impl Machine {
         if self.job_ends(state) {
             let dead = |rank: Rank| state.rank(rank).is_dead();
             for node in &mut nodes {
-                node.explained |=
-                    dead(node.op.rank) || node.never.is_some_and(dead) || self.waits_for_anybody(state, node);
+                node.explained |= dead(node.op.rank)
+                    || node.never.and_then(Never::rank).is_some_and(dead)
+                    || self.waits_for_anybody(state, node);
             }
         }
         let edges: Vec<Vec<usize>> = nodes.iter().map(|node| node.waits_for.clone()).collect();
@@ -304,7 +328,7 @@ impl Machine {
         nodes
     }
 
-    fn waits_for(&self, state: &State, nodes: &[WaitNode], at: usize) -> (Vec<usize>, Option<Rank>) {
+    fn waits_for(&self, state: &State, nodes: &[WaitNode], at: usize) -> (Vec<usize>, Option<Never>) {
         match nodes[at].who {
             Who::Thread(rank, thread) => self.thread_waits_for(state, nodes, rank, thread),
             Who::Stream(rank, stream) => self.stream_waits_for(state, nodes, rank, stream),
@@ -335,7 +359,7 @@ impl Machine {
         nodes: &[WaitNode],
         rank: Rank,
         thread: u32,
-    ) -> (Vec<usize>, Option<Rank>) {
+    ) -> (Vec<usize>, Option<Never>) {
         let r = state.rank(rank);
         let t = r.thread(thread);
         if matches!(t.status(), Status::Waiting(_)) {
@@ -347,7 +371,12 @@ impl Machine {
                     }
                     let threads = Self::threads_of(nodes, *absent);
                     if threads.is_empty() {
-                        return (Vec::new(), Some(*absent));
+                        return (Vec::new(), Some(Never::Ended(*absent)));
+                    }
+                    if let Rendezvous::Link(link, _) = rendezvous
+                        && !self.may_come_to_link(state, *absent, *link)
+                    {
+                        return (Vec::new(), Some(Never::Missing(*absent)));
                     }
                     targets.extend(threads);
                 }
@@ -360,7 +389,7 @@ impl Machine {
                 let at = nodes.iter().position(|node| node.who == Who::Thread(rank, holder));
                 (at.into_iter().collect(), None)
             }
-            Some(_) | None => (Vec::new(), Some(rank)),
+            Some(_) | None => (Vec::new(), Some(Never::Nobody)),
         };
         let me = Who::Thread(rank, thread);
         let here = self.here(state, rank, thread);
@@ -370,16 +399,12 @@ impl Machine {
             Awaits::ThreadsOfRank => {
                 let mut others = Self::threads_of(nodes, rank);
                 others.retain(|at| nodes[*at].who != me);
-                let never = others.is_empty().then_some(rank);
+                let never = others.is_empty().then_some(Never::Nobody);
                 (others, never)
             }
-            Awaits::Anybody => {
-                let other =
-                    |(_, node): &(usize, &WaitNode)| matches!(node.who, Who::Thread(..)) && node.who != me;
-                let others: Vec<usize> = nodes.iter().enumerate().filter(other).map(|(at, _)| at).collect();
-                // Anybody who still runs might do it; if nobody does, nobody will.
-                let never = others.is_empty().then(|| self.other_rank(rank));
-                (others, never)
+            Awaits::Key(key) => {
+                let sets = |op: &Op| matches!(op, Op::Store(StoreOp::Set { key: of, .. }) if *of == key);
+                Self::whoever_may(state, nodes, me, |_| false, sets)
             }
             Awaits::Streams => (Self::streams_where(state, nodes, rank, |_| true), None),
             Awaits::Stream(stream) => {
@@ -392,7 +417,7 @@ impl Machine {
                 let records = |op: &Queued| matches!(op.work, Work::Record(of, _) if of == event);
                 (Self::streams_where(state, nodes, rank, |stream| stream.queue().iter().any(records)), None)
             }
-            Awaits::Flag(flag) => self.flag_waits_for(state, nodes, rank, flag, me),
+            Awaits::Flag(flag) => Self::flag_waits_for(state, nodes, flag, me),
             Awaits::Members(comm) => {
                 let kept_by = self.kept_by(state, rank, comm);
                 (kept_by.flat_map(|member| Self::threads_of(nodes, member)).collect(), None)
@@ -400,51 +425,81 @@ impl Machine {
         }
     }
 
-    /// Whoever has an act on the flag on a stream, or ahead of it in what is known of its program; else anybody
-    /// whose program is not known to its end.
+    /// Whoever has an act on the flag on a stream, or ahead of it.
     fn flag_waits_for(
-        &self,
         state: &State,
         nodes: &[WaitNode],
-        rank: Rank,
         flag: Token,
         me: Who,
-    ) -> (Vec<usize>, Option<Rank>) {
-        let queued = |node: &WaitNode| match node.who {
-            Who::Stream(r, at) => state
-                .rank(r)
-                .stream(at)
-                .queue()
-                .iter()
-                .any(|op| matches!(op.work, Work::Flag(of, act) if of == flag && act.writes().is_some())),
-            Who::Thread(..) => false,
-        };
+    ) -> (Vec<usize>, Option<Never>) {
+        let queued =
+            |op: &Queued| matches!(op.work, Work::Flag(of, act) if of == flag && act.writes().is_some());
+        let works = |op: &Op| matches!(op, Op::Flag(FlagOp { flag: of, act, .. }) if *of == flag && act.writes().is_some());
+        Self::whoever_may(state, nodes, me, queued, works)
+    }
+
+    /// Whoever has such work on a stream, or such an operation ahead of it in what is known of its program; else anybody
+    /// whose program is not known to its end.
+    fn whoever_may(
+        state: &State,
+        nodes: &[WaitNode],
+        me: Who,
+        queued: impl Fn(&Queued) -> bool,
+        works: impl Fn(&Op) -> bool,
+    ) -> (Vec<usize>, Option<Never>) {
         let among = |matches: &dyn Fn(&WaitNode) -> bool| -> Vec<usize> {
             let of = |(_, node): &(usize, &WaitNode)| node.who != me && matches(node);
             nodes.iter().enumerate().filter(of).map(|(at, _)| at).collect()
         };
-        let works = |op: &Statement| matches!(&*op.op, Op::Flag(FlagOp { flag: of, act, .. }) if *of == flag && act.writes().is_some());
-        let ahead = |node: &WaitNode| match node.who {
-            Who::Thread(r, thread) => {
-                let t = state.rank(r).thread(thread);
-                t.ahead().iter().any(works)
+        let certain = |node: &WaitNode| match node.who {
+            Who::Stream(rank, at) => state.rank(rank).stream(at).queue().iter().any(&queued),
+            Who::Thread(rank, thread) => {
+                state.rank(rank).thread(thread).ahead().iter().any(|statement| works(&statement.op))
             }
-            Who::Stream(..) => false,
         };
         let unknown = |node: &WaitNode| match node.who {
-            Who::Thread(r, thread) => {
-                let t = state.rank(r).thread(thread);
-                let spawns = t.ahead().iter().any(|op| matches!(&*op.op, Op::Thread(ThreadOp::Spawn { .. })));
-                spawns || !t.returns()
-            }
+            Who::Thread(rank, thread) => Self::goes_on_unknown(state, rank, thread),
             Who::Stream(..) => false,
         };
-        let mut others = among(&|node| queued(node) || ahead(node));
+        let mut others = among(&certain);
         if others.is_empty() {
             others = among(&unknown);
         }
-        let never = others.is_empty().then(|| self.other_rank(rank));
+        let never = others.is_empty().then_some(Never::Nobody);
         (others, never)
+    }
+
+    /// Whether it is not known what a thread, and those that it starts, do to their ends.
+    fn goes_on_unknown(state: &State, rank: Rank, thread: u32) -> bool {
+        let t = state.rank(rank).thread(thread);
+        let spawns = |statement: &Statement| matches!(&*statement.op, Op::Thread(ThreadOp::Spawn { .. }));
+        !t.returns() || t.ahead().iter().any(spawns)
+    }
+
+    /// Whether a rank may still make a call that has its end of a link.
+    fn may_come_to_link(&self, state: &State, rank: Rank, link: Link) -> bool {
+        let members = self.members(link.comm);
+        let ahead = |statement: &Statement| match &*statement.op {
+            Op::Transfer(call) => {
+                let of = Self::value(state, rank, &call.comm);
+                let peer = members.get(call.peer as usize).copied();
+                let ends = match call.direction {
+                    Direction::Send => (Some(rank), peer),
+                    Direction::Recv => (peer, Some(rank)),
+                };
+                !matches!(of, Value::Comm(of) if of != link.comm) && ends == (Some(link.from), Some(link.to))
+            }
+            Op::Collective(call) => call.kind.is_made_of_transfers(),
+            _ => false,
+        };
+        let threads = (0..).zip(state.rank(rank).threads()).filter(|(_, thread)| thread.running());
+        threads.into_iter().any(|(at, thread)| {
+            let here = self.here(state, rank, at);
+            let grouped = |(comm, _, half): &(CommId, Token, Arc<Half>)| half.link(*comm, rank) == link;
+            Self::goes_on_unknown(state, rank, at)
+                || thread.ahead().iter().any(ahead)
+                || here.grouped_transfers().iter().any(grouped)
+        })
     }
 
     /// Whether no rank in particular has to do what is waited for: one that died might have.
@@ -454,7 +509,7 @@ impl Machine {
                 let t = state.rank(rank).thread(thread);
                 let Next::Op(op) = t.upcoming() else { return false };
                 let awaits = || op.op.verb().waits_for(self.here(state, rank, thread));
-                *t.status() == Status::Ready && matches!(awaits(), Awaits::Anybody | Awaits::Flag(_))
+                *t.status() == Status::Ready && matches!(awaits(), Awaits::Key(_) | Awaits::Flag(_))
             }
             Who::Stream(rank, stream) => {
                 let head = state.rank(rank).stream(stream).head();
@@ -463,17 +518,13 @@ impl Machine {
         }
     }
 
-    fn other_rank(&self, rank: Rank) -> Rank {
-        (0..self.config.ranks).map(Rank).find(|other| *other != rank).unwrap_or(rank)
-    }
-
     fn stream_waits_for(
         &self,
         state: &State,
         nodes: &[WaitNode],
         rank: Rank,
         stream: usize,
-    ) -> (Vec<usize>, Option<Rank>) {
+    ) -> (Vec<usize>, Option<Never>) {
         let head = &state.rank(rank).stream(stream).head().expect("blocked").work;
         match head {
             Work::Collective(launch) => {
@@ -510,7 +561,7 @@ impl Machine {
                 });
                 (targets, None)
             }
-            Work::Flag(flag, _) => self.flag_waits_for(state, nodes, rank, *flag, Who::Stream(rank, stream)),
+            Work::Flag(flag, _) => Self::flag_waits_for(state, nodes, *flag, Who::Stream(rank, stream)),
             Work::Kernel(_)
             | Work::Copy { .. }
             | Work::Expect(_)
@@ -545,14 +596,14 @@ impl Machine {
     fn waits_for_launches(
         nodes: &[WaitNode],
         partners: impl Iterator<Item = (Rank, Vec<usize>)>,
-    ) -> (Vec<usize>, Option<Rank>) {
+    ) -> (Vec<usize>, Option<Never>) {
         let mut targets = Vec::new();
         for (partner, mut standing) in partners {
             if standing.is_empty() {
                 standing = Self::threads_of(nodes, partner);
             }
             if standing.is_empty() {
-                return (Vec::new(), Some(partner));
+                return (Vec::new(), Some(Never::Ended(partner)));
             }
             targets.extend(standing);
         }
@@ -591,9 +642,13 @@ impl Machine {
             (Rule::Flag1, About::Named(flag)) => state.last_flag_write(flag),
             _ => None,
         };
-        let last = node.never.and_then(|rank| written.or_else(|| self.last_op(state, rank)));
+        let last = match node.never {
+            Some(Never::Ended(rank)) => self.last_op(state, rank),
+            Some(Never::Nobody) => written,
+            Some(Never::Missing(_)) | None => None,
+        };
         let ops: Vec<OpRef> = std::iter::once(node.op).chain(last).collect();
-        let text = if told { self.in_vain(state, node, last, written.is_some()) } else { String::new() };
+        let text = if told { self.in_vain(state, node, last) } else { String::new() };
         self.find(state, rule, about, &ops, past, || text);
     }
 

@@ -33,13 +33,17 @@ pub enum Test {
     Equal,
     /// The word is the value or more.
     AtLeast,
+    /// The word is the value or up to 2³¹ - 1 ahead of it, counted around: the test of a stream
+    /// (`CU_STREAM_WAIT_VALUE_GEQ`).
+    AtLeastAround,
 }
 
 impl Describe for Test {
     fn describe(&self, to: &mut Description<'_>) {
         to.word(match self {
             Self::Equal => "Equal",
-            Self::AtLeast => "AtLeast",
+            // Whether a stream waits is told elsewhere.
+            Self::AtLeast | Self::AtLeastAround => "AtLeast",
         });
     }
 }
@@ -78,6 +82,8 @@ impl FlagAct {
             Self::Write(_) => true,
             Self::Wait(Test::Equal, value) | Self::Swap { from: value, .. } => word == value,
             Self::Wait(Test::AtLeast, value) => word >= value,
+            // Words have 32 bits.
+            Self::Wait(Test::AtLeastAround, value) => (word.wrapping_sub(value) as i32) >= 0,
         }
     }
 
@@ -96,7 +102,7 @@ impl FlagAct {
         match self {
             Self::Write(value) => format!("write({value})"),
             Self::Wait(Test::Equal, value) => format!("wait({value})"),
-            Self::Wait(Test::AtLeast, value) => format!("wait(at_least = {value})"),
+            Self::Wait(Test::AtLeast | Test::AtLeastAround, value) => format!("wait(at_least = {value})"),
             Self::Swap { from, to } => format!("swap({from}, {to})"),
         }
     }
@@ -189,6 +195,11 @@ pub(crate) struct Flags {
 walk!(struct Flags { cells: hashed moved });
 
 impl State {
+    /// What a flag is now.
+    pub(crate) fn flag_word(&self, flag: Token) -> i64 {
+        Flags::of(self.shared()).cells.get(&flag).and_then(Cell::last).map_or(0, |write| write.value)
+    }
+
     /// The operation that wrote a flag last.
     pub(crate) fn last_flag_write(&self, flag: Token) -> Option<OpRef> {
         Flags::of(self.shared()).cells.get(&flag).and_then(Cell::last).map(|write| write.op)
@@ -198,12 +209,7 @@ impl State {
 impl Machine {
     /// Whether a flag allows an act now.
     pub(crate) fn flag_allows(state: &State, flag: Token, act: FlagAct) -> bool {
-        let word = Flags::of(state.shared())
-            .cells
-            .get(&flag)
-            .and_then(|flag| flag.last())
-            .map_or(0, |write| write.value);
-        act.possible(word)
+        act.possible(state.flag_word(flag))
     }
 
     /// A flag that allows it is worked on, by whoever has this clock.

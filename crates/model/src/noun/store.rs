@@ -115,7 +115,8 @@ impl Verb for StoreOp {
     }
 
     fn waits_for(&self, _: Here<'_>) -> Awaits {
-        Awaits::Anybody
+        let (Self::Get { key } | Self::Set { key, .. } | Self::Delete { key }) = self;
+        Awaits::Key(*key)
     }
 
     fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
@@ -218,8 +219,7 @@ impl Cx<'_> {
         if reads {
             m.find(self.state, Rule::Store2, About::Named(key), &[op], clock.past(), || {
                 format!(
-                    "nothing orders the reads of key {} with the set or delete of it on another rank \
-                     (rank {}, {})",
+                    "nothing orders a read of key {} with a set or delete of it: rank {} does one of the two at {}",
                     m.name(key),
                     rank.0,
                     m.at(&op)

@@ -281,10 +281,7 @@ impl Closing<'_> {
     fn close_for_blocked(&mut self, here: Here<'_>) -> Result<(), UnknownClashes> {
         let Next::Op(op) = here.this().upcoming() else { return Err(UnknownClashes) };
         match op.op.verb().waits_for(here) {
-            Awaits::Anybody => {
-                let Op::Store(StoreOp::Get { key }) = &*op.op else { return Err(UnknownClashes) };
-                self.add_clashing(Clashing::enabling(key_object(*key)))
-            }
+            Awaits::Key(key) => self.add_clashing(Clashing::enabling(key_object(key))),
             Awaits::Flag(flag) => self.add_clashing(Clashing::enabling(flag_object(flag))),
             Awaits::Holder(Some(holder)) => {
                 self.add(|who| who == Runnable::Thread(here.rank, holder));

@@ -3,11 +3,13 @@
 //! What ranks do alike is told once, with all their numbers: a cycle of 64 ranks takes a line, and leaves nobody out.
 //! Not here: what is a deadlock, and which rule it breaks.
 
-use super::{WaitNode, Who};
+use super::{Never, WaitNode, Who};
 use crate::display::ranks_in_words;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
+use crate::noun::flag::{FlagAct, Test};
 use crate::noun::thread::Next;
+use crate::op::{FlagOp, Op};
 use crate::rank::{LocId, Rank};
 use crate::state::State;
 
@@ -75,14 +77,18 @@ impl Machine {
             }
             text.push_str(&group.lane.on(&self.ranks_of(nodes, &group.nodes)));
             let mut at = next;
+            // Whether the clause before ended with what each of several waits for.
+            let mut each = false;
             loop {
                 told[at] = true;
                 let group = &groups[at];
-                let many = group.nodes.len() > 1;
+                let many = group.nodes.len() > 1 && !each;
                 let verb = if many { "wait" } else { "waits" };
+                let what = if many { group.text.replace("in its ", "in their ") } else { group.text.clone() };
                 let loc = self.at(&nodes[group.nodes[0]].op);
                 let whom = self.whom(state, nodes, component, group);
-                text.push_str(&format!(" {verb} {} ({loc}) {whom}", group.text));
+                text.push_str(&format!(" {verb} {what} ({loc}) {whom}"));
+                each = whom.starts_with("each ");
                 let mut targets: Vec<usize> = group
                     .nodes
                     .iter()
@@ -270,39 +276,69 @@ impl Machine {
         named.join(" and ")
     }
 
-    /// What waits for a rank that does not come.
-    pub(super) fn in_vain(
-        &self,
-        state: &State,
-        node: &WaitNode,
-        last: Option<OpRef>,
-        written: bool,
-    ) -> String {
+    /// What waits for something that does not come.
+    pub(super) fn in_vain(&self, state: &State, node: &WaitNode, last: Option<OpRef>) -> String {
         let what = self.waiting_text(state, node);
         let mut text = format!("rank {} waits {what} ({})", node.op.rank.0, self.at(&node.op));
         // It waits for something from somebody, or in something for somebody.
         let of = if what.contains("for ") { "from" } else { "for" };
         match (node.never, last) {
-            (Some(rank), Some(last)) if node.rule == Rule::Win7 => text.push_str(&format!(
+            (Some(Never::Ended(rank)), Some(last)) if node.rule == Rule::Win7 => text.push_str(&format!(
                 " while rank {} launched it on the symmetric kernel ({}): the buffer is registered there and not here",
                 rank.0,
                 self.at(&last)
             )),
-            (Some(_), Some(last)) if written => text.push_str(&format!(
-                ", and nobody writes it again: rank {} was the last to write it ({})",
-                last.rank.0,
-                self.at(&last)
-            )),
-            (Some(rank), last) => {
-                let ended = self.source.ended(rank);
-                text.push_str(&format!(" {of} rank {}, which {ended} without making that call", rank.0));
+            (Some(Never::Ended(rank)), last) => {
+                let (ended, without) = (self.source.ended(rank), Self::without(node));
+                text.push_str(&format!(" {of} rank {}, which {ended} without {without}", rank.0));
                 if let Some(last) = last {
                     text.push_str(&format!(" (last at {})", self.at(&last)));
                 }
             }
+            (Some(Never::Missing(rank)), _) => {
+                let half = match node.about {
+                    Some(About::Pair(_, from, _)) if from == rank => "send",
+                    _ => "receive",
+                };
+                text.push_str(&format!(" {of} rank {}, which has no {half} for it", rank.0));
+            }
+            (Some(Never::Nobody), last) => text.push_str(&self.nobody(state, node, last)),
+            // It waits for itself.
+            (None, _) if node.rule == Rule::Mutex1 && !node.waits_for.is_empty() => {
+                text.push_str(", which it holds itself");
+            }
             (None, _) => {}
         }
         text
+    }
+
+    /// What a rank did not do that had to.
+    fn without(node: &WaitNode) -> &'static str {
+        match (node.rule, node.who) {
+            (Rule::P2p2 | Rule::P2p3 | Rule::P2p6, _) => "its half of the transfer",
+            (Rule::Coll1 | Rule::Coll2 | Rule::Coll4 | Rule::Win7, _) | (_, Who::Stream(..)) => {
+                "launching it"
+            }
+            (_, Who::Thread(..)) => "entering it",
+        }
+    }
+
+    /// That nobody is left who does what is waited for.
+    fn nobody(&self, state: &State, node: &WaitNode, last: Option<OpRef>) -> String {
+        match (node.rule, node.about) {
+            (Rule::Store1, _) => ", and nobody is left to set it".to_owned(),
+            (Rule::Mutex1, _) => ", and nobody is left to unlock it".to_owned(),
+            (Rule::Flag1, Some(About::Named(flag))) => match last {
+                Some(last) => format!(
+                    ", which is {}, and nobody writes it again: rank {} was the last to write it ({})",
+                    state.flag_word(flag),
+                    last.rank.0,
+                    self.at(&last)
+                ),
+                None => ", and nobody writes it".to_owned(),
+            },
+            _ => ", and nobody is left to come".to_owned(),
+        }
     }
 
     /// What a thread or stream waits in, as in "in the set-up of tp".
@@ -333,11 +369,16 @@ impl Machine {
         match (node.rule, node.who) {
             (Rule::Win1, _) => format!("in registration {object}"),
             (Rule::Comm1, _) => format!("in the set-up of {object}"),
+            (Rule::Host1, Who::Thread(rank, thread)) if matches!(state.rank(rank).thread(thread).upcoming(), Next::Op(op) if op.op.is_vote()) => {
+                "in the agreement".to_owned()
+            }
             (Rule::Host1, _) => format!("in {object}"),
             (Rule::Store1, _) => format!("for key {object}"),
             (Rule::Exchange1, _) => format!("in the exchange for {object}"),
-            (Rule::Flag1, Who::Thread(..)) => format!("on flag {object}"),
-            (Rule::Flag1, Who::Stream(..)) => format!("on the GPU for flag {object}"),
+            (Rule::Flag1, who) => {
+                let on = if let Who::Stream(..) = who { "on the GPU " } else { "" };
+                format!("{on}for flag {object}{}", self.awaited_word(state, who))
+            }
             (Rule::Mutex1, _) => format!("for lock {object}"),
             (Rule::P2p3, _) => format!("in the first use of {object}"),
             (Rule::P2p2, Who::Thread(..)) => format!("in the first use of {object}"),
@@ -347,6 +388,30 @@ impl Machine {
             (_, Who::Thread(..)) => {
                 format!("in its first collective on {object} (regular kernel: connections are set up here)")
             }
+        }
+    }
+
+    /// What a flag is to be, for which a thread or stream waits, to stand behind its name. Flags of recorded runs stand for
+    /// signals, and are named by what happens.
+    fn awaited_word(&self, state: &State, who: Who) -> String {
+        if self.source.hides_order() {
+            return String::new();
+        }
+        let act = match who {
+            Who::Thread(rank, thread) => match state.rank(rank).thread(thread).upcoming().op() {
+                Some(Op::Flag(FlagOp { act, .. })) => Some(*act),
+                _ => None,
+            },
+            Who::Stream(rank, stream) => Self::flag_at_head(state, rank, stream).map(|(_, act)| act),
+        };
+        match act {
+            Some(FlagAct::Wait(Test::Equal, value) | FlagAct::Swap { from: value, .. }) => {
+                format!(" to be {value}")
+            }
+            Some(FlagAct::Wait(Test::AtLeast | Test::AtLeastAround, value)) => {
+                format!(" to be at least {value}")
+            }
+            Some(FlagAct::Write(_)) | None => String::new(),
         }
     }
 

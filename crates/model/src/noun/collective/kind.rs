@@ -341,7 +341,7 @@ impl CollectiveKind {
     }
 
     /// Whether NCCL makes transfers of it, and no kernel of its own.
-    pub(super) fn is_made_of_transfers(self) -> bool {
+    pub(crate) fn is_made_of_transfers(self) -> bool {
         self.facts().made_of == MadeOf::Transfers
     }
 
