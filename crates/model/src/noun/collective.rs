@@ -289,7 +289,8 @@ impl Machine {
             let offset_bytes = whole.offset_bytes.saturating_add(share.part.saturating_mul(len_bytes));
             let buffer = Arc::new(Buffer { offset_bytes, len_bytes, ..whole.clone() });
             let (peer, count, dtype) = (members[share.peer], call.count, call.dtype);
-            Half::new((share.direction, peer), (buffer, count, dtype), op)
+            let half = Half::new((share.direction, peer), (buffer, count, dtype), op);
+            Half { part_of: Some(call.kind), ..half }
         };
         Some(shares.iter().map(half).collect())
     }

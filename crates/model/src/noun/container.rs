@@ -431,6 +431,7 @@ impl Cx<'_> {
                 m.at(&op)
             )
         });
+        Machine::undefine(self.state, op);
         None
     }
 }

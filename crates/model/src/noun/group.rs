@@ -598,6 +598,7 @@ impl Cx<'_> {
             return;
         }
         self.judge_collisions_in_group(&launches, &transfers);
+        self.judge_freed_in_group(&launches, &transfers);
         let companions = launches.len() > 1;
         let first_issue = self.me().launches_issued();
         self.this_mut().group_mut().first_issue = first_issue;
@@ -617,6 +618,16 @@ impl Cx<'_> {
         }
         *self.this_mut().group_mut() = Group::default();
         self.done(&[]);
+    }
+
+    /// Blocks that were freed since the calls that use them: they are launched only now.
+    fn judge_freed_in_group(&mut self, launches: &[Launch], transfers: &[Called]) {
+        let of_launch =
+            |launch: &Launch| [(Arc::clone(&launch.send), launch.op), (Arc::clone(&launch.recv), launch.op)];
+        let of_transfers = transfers.iter().map(|(_, _, half)| (Arc::clone(&half.buffer), half.op));
+        let used: Vec<_> = launches.iter().flat_map(of_launch).chain(of_transfers).collect();
+        let own = used.into_iter().filter(|(buffer, _)| buffer.through.is_none());
+        own.for_each(|(buffer, op)| self.judge_freed(&buffer, op));
     }
 
     /// Notes that a group launches on several communicators, and whether it can matter in which order. It cannot as long

@@ -834,6 +834,7 @@ impl Cx<'_> {
             m.find(self.state, Rule::Mem3, About::Memory(rank, id), &[op], clock.past(), || {
                 format!("rank {} frees {} twice ({})", rank.0, m.memory_name(id), m.at(&op))
             });
+            Machine::undefine(self.state, op);
             return;
         }
         let buffer = Arc::clone(&memory.buffer);

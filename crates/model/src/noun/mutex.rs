@@ -8,7 +8,7 @@ use crate::describe::{Describe, Description};
 use crate::id::Token;
 use crate::judge::deadlock::Awaits;
 use crate::judge::finding::{About, Rule};
-use crate::machine::Kind;
+use crate::machine::{Kind, Machine};
 use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use crate::order::dependence::{Access, Object, ObjectKind};
@@ -130,14 +130,17 @@ impl Cx<'_> {
             Mutexes::of_mut(self.me_mut()).rows.get_mut(&mutex).filter(|row| row.holder == Some(thread));
         match row {
             Some(row) => *row = Mutex { holder: None, released: clock },
-            None => m.find(self.state, Rule::Mutex2, About::Of(rank, mutex), &[op], clock.past(), || {
-                format!(
-                    "rank {} unlocks {}, which this thread does not hold ({})",
-                    rank.0,
-                    m.name(mutex),
-                    m.at(&op)
-                )
-            }),
+            None => {
+                m.find(self.state, Rule::Mutex2, About::Of(rank, mutex), &[op], clock.past(), || {
+                    format!(
+                        "rank {} unlocks {}, which this thread does not hold ({})",
+                        rank.0,
+                        m.name(mutex),
+                        m.at(&op)
+                    )
+                });
+                Machine::undefine(self.state, op);
+            }
         }
         self.done(&[]);
     }

@@ -435,6 +435,17 @@ impl Machine {
             Self::undefine(state, received.op);
             return Halves::Undefined;
         }
+        if !sent.is_of_what(received) {
+            let past = past(state);
+            self.find(state, Rule::Coll2, link.about(), &ops, past, || {
+                let told = |half: &Half| match half.part_of {
+                    Some(kind) => format!("a part of {} ({})", kind.name(), self.at(&half.op)),
+                    None => format!("{} ({})", half.direction.name(), self.at(&half.op)),
+                };
+                format!("on {} {} meets {}", self.about(link.about()), told(sent), told(received))
+            });
+            state.rank_mut(link.to).spoil();
+        }
         if (sent.count, sent.dtype) != (received.count, received.dtype) {
             let past = past(state);
             self.find(state, Rule::P2p4, link.about(), &ops, past, || {

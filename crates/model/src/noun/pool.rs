@@ -677,14 +677,15 @@ impl Cx<'_> {
         if held.is_none() {
             let past = self.here().past();
             m.find(self.state, Rule::Mem3, About::Memory(rank, buffer.memory), &[op], past, || {
+                let (name, memory) = (m.buffer_name(buffer), m.memory_name(buffer.memory));
+                let of = if name == memory { String::new() } else { format!(" of {memory}") };
                 format!(
-                    "rank {} frees {} of {}, which it does not hold any more ({})",
+                    "rank {} frees {name}{of} again ({}): it does not hold it any more",
                     rank.0,
-                    m.buffer_name(buffer),
-                    m.memory_name(buffer.memory),
                     m.at(&op)
                 )
             });
+            Machine::undefine(self.state, op);
         }
         held
     }

@@ -24,7 +24,9 @@ use crate::clock::Clock;
 use crate::history::{Lane, Moment};
 use crate::host::value::{Buffer, Owner, Value};
 use crate::id::Token;
+use crate::judge::finding::{About, Rule};
 use crate::machine::{Machine, locked};
+use crate::noun::memory::overlap;
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{NondetValues, Poll};
 use crate::program::Operand;
@@ -325,9 +327,31 @@ impl Cx<'_> {
         let given = (self.given(to, op), self.given(from, op));
         if let (Some(to), Some(from)) = given {
             let to = self.long_enough((to, from.len_bytes));
+            self.judge_overlapping_copy(&to, &from);
             self.launch(stream, Work::Copy { to, from });
         }
         self.done(&[]);
+    }
+
+    /// What a copy reads and what it writes may not overlap (CUDA documentation, `cudaMemcpyAsync`). Copied to where it is,
+    /// everything stays as it is.
+    fn judge_overlapping_copy(&mut self, to: &Buffer, from: &Buffer) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let range = |buffer: &Buffer| (buffer.offset_bytes, buffer.len_bytes);
+        let same = to.memory == from.memory && to.home(rank) == from.home(rank);
+        if !same || range(to) == range(from) || !overlap(range(to), range(from)) {
+            return;
+        }
+        let past = self.here().past();
+        m.find(self.state, Rule::Mem2, About::Memory(rank, to.memory), &[op], past, || {
+            format!(
+                "rank {} copies {} to bytes that overlap it ({}): what is still to be read may be written first",
+                rank.0,
+                m.buffer_name(from),
+                m.at(&op)
+            )
+        });
+        Machine::undefine(self.state, op);
     }
 
     pub(crate) fn launch(&mut self, stream: Token, work: Work) {

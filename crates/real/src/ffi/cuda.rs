@@ -292,7 +292,7 @@ impl RawStream {
     pub(crate) fn wait_word(&self, address: u64, test: Test, value: u32) -> Result<(), Error> {
         let flags = match test {
             Test::Equal => sys::CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_EQ,
-            Test::AtLeast => sys::CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_GEQ,
+            Test::AtLeast | Test::AtLeastAround => sys::CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_GEQ,
         };
         // SAFETY: the address is that of a registered word; the stream lives.
         let result = unsafe { sys::cuStreamWaitValue32_v2(self.raw, address, value, flags as u32) };

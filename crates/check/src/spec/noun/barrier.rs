@@ -29,7 +29,7 @@ impl Builder {
 
     #[track_caller]
     fn barrier_of(&self, ranks: Option<&[i64]>) -> Flow {
-        let members = self.members(ranks)?;
+        let members = self.members_who_meet("r.barrier", ranks)?;
         self.add(Op::Barrier(BarrierOp::Enter { members }))
     }
 
@@ -42,7 +42,7 @@ impl Builder {
 
     #[track_caller]
     fn all_agree_of(&self, value: Operand, ranks: Option<&[i64]>) -> Flow<Agreed> {
-        let members = self.members(ranks)?;
+        let members = self.members_who_meet("r.all_agree", ranks)?;
         self.add_result(Op::Barrier(BarrierOp::AllAgree { members, value })).map(Agreed)
     }
 }

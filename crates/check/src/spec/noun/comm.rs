@@ -80,6 +80,33 @@ impl Builder {
     }
 }
 
+impl Builder {
+    /// World ranks that meet in a call of which this rank is one, in one order on all of them: they are a set.
+    #[track_caller]
+    pub(crate) fn members_who_meet(&self, call: &str, ranks: Option<&[i64]>) -> Flow<Arc<[Rank]>> {
+        let mut members = self.members_with_this(call, ranks)?;
+        if !members.is_sorted() {
+            let mut sorted = members.to_vec();
+            sorted.sort_unstable();
+            members = self.setting.names.member_list(&sorted);
+        }
+        Ok(members)
+    }
+
+    /// World ranks that take part in a call, of which this rank is one.
+    #[track_caller]
+    pub(crate) fn members_with_this(&self, call: &str, ranks: Option<&[i64]>) -> Flow<Arc<[Rank]>> {
+        let members = self.members(ranks)?;
+        if members.contains(&self.rank) {
+            return Ok(members);
+        }
+        Err(self.wrong(Wrong::new(
+            format!("rank {} calls `{call}` and is not among its `ranks`", self.rank.0),
+            "list this rank too, or let only the ranks of the list call it",
+        )))
+    }
+}
+
 /// A rank that is listed more than once, if there is one.
 fn twice_in(members: &[Rank]) -> Option<Rank> {
     // Nearly every list is in ascending order.

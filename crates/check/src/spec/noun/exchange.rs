@@ -30,7 +30,7 @@ impl Builder {
 
     #[track_caller]
     fn exchange_among(&self, name: &str, buffer: Buffer, ranks: Option<&[i64]>) -> Flow<Vec<Buffer>> {
-        let (name, members) = (self.token(name), self.members(ranks)?);
+        let (name, members) = (self.token(name), self.members_with_this("r.exchange", ranks)?);
         // Memory of another rank is memory of one of them.
         self.tell_ranks_apart();
         let count = members.len();

@@ -45,7 +45,8 @@ impl Flag {
     /// Waits until it has this value or a larger one.
     #[track_caller]
     pub fn wait_at_least(&self, r: &Builder, value: u32, stream: Option<&Stream>) -> Flow {
-        self.act(r, FlagAct::Wait(Test::AtLeast, value.into()), stream)
+        let test = if stream.is_some() { Test::AtLeastAround } else { Test::AtLeast };
+        self.act(r, FlagAct::Wait(test, value.into()), stream)
     }
 
     /// Waits until it has the old value, and writes the new one in the same step.

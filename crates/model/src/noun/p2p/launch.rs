@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::host::value::{Buffer, CommId};
 use crate::identity::identify_as_hashed;
 use crate::judge::finding::OpRef;
-use crate::noun::collective::Recorded;
+use crate::noun::collective::{CollectiveKind, Recorded};
 use crate::noun::launch_order::Ran;
 use crate::noun::p2p::{Direction, Link};
 use crate::program::Dtype;
@@ -31,11 +31,13 @@ pub(crate) struct Half {
     pub(crate) window: Option<u32>,
     /// Whether a graph recorded it.
     pub(crate) recorded: Recorded,
+    /// The collective that it is a part of.
+    pub(crate) part_of: Option<CollectiveKind>,
     pub(crate) op: OpRef,
 }
 
 // A transfer names ranks: they are told apart then.
-identify_as_hashed!(Direction, Planned);
+identify_as_hashed!(Direction, Planned, CollectiveKind);
 walk!(struct Half {
     direction: hashed fixed,
     peer: hashed fixed,
@@ -44,6 +46,7 @@ walk!(struct Half {
     dtype: hashed fixed,
     window: hashed fixed,
     recorded: hashed fixed,
+    part_of: hashed fixed,
     op: hashed fixed,
 });
 
@@ -54,7 +57,23 @@ impl Half {
         (buffer, count, dtype): (Arc<Buffer>, u64, Dtype),
         op: OpRef,
     ) -> Self {
-        Self { direction, peer, buffer, count, dtype, window: None, recorded: Recorded::No, op }
+        Self {
+            direction,
+            peer,
+            buffer,
+            count,
+            dtype,
+            window: None,
+            recorded: Recorded::No,
+            part_of: None,
+            op,
+        }
+    }
+
+    /// Whether it and another are of one call each, or both of such a collective.
+    pub(super) fn is_of_what(&self, other: &Self) -> bool {
+        let kind = |half: &Self| half.part_of.as_ref().map(std::mem::discriminant);
+        kind(self) == kind(other)
     }
 
     /// The link of a transfer that this rank called.
