@@ -279,6 +279,10 @@ pub struct Machine {
     pub(crate) told_contents: Mutex<FxHashMap<Content, HeldContent>>,
     pub(crate) told_words: Mutex<FxHashSet<Arc<str>>>,
     pub(crate) steps: AtomicU64,
+    /// Whether somebody asked whether work of a device is over.
+    pub(crate) polled: AtomicBool,
+    /// Whether somebody called what NCCL may end before others come: a send, or a collective with a root.
+    pub(crate) may_let_go: AtomicBool,
     /// A clock that knows nothing; shared, because it is as wide as the job.
     pub(crate) nothing: Clock,
 }
@@ -347,6 +351,8 @@ impl Machine {
             place_hashes: RwLock::default(),
             pending: Mutex::default(),
             interrupted: AtomicBool::new(false),
+            polled: AtomicBool::new(false),
+            may_let_go: AtomicBool::new(false),
             reached: Mutex::default(),
             measured: Mutex::default(),
             log: Mutex::default(),
@@ -437,6 +443,15 @@ impl Machine {
     #[must_use]
     pub fn log(&self) -> Vec<Logged> {
         locked(&self.log).clone()
+    }
+
+    /// Whether NCCL may end a call before others come to it, in some execution, and somebody who holds such a program up may
+    /// see the difference: by asking whether work is over, or in what threads of a rank share.
+    #[must_use]
+    pub fn early_ends_may_be_seen(&self) -> bool {
+        let shared = |object: &Object| matches!(object.kind, ObjectKind::List | ObjectKind::Map);
+        let seen = self.polled.load(Ordering::Relaxed) || self.config.contended.iter().any(shared);
+        seen && self.may_let_go.load(Ordering::Relaxed)
     }
 
     /// Operations executed so far, over all executions.

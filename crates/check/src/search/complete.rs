@@ -427,6 +427,7 @@ impl CompleteRuns {
             reached: machine.reached().into_iter().map(word).collect(),
             costs: collected.costs,
             executed: collected.executed,
+            early_ends_may_be_seen: machine.early_ends_may_be_seen(),
             idle_ranks,
             another_order: first.another_order.map(|(_, told)| told),
             measured: machine.measured().into_iter().map(|(name, value)| (word(name), value)).collect(),

@@ -68,6 +68,8 @@ pub struct Exploration {
     pub costs: Costs,
     /// What was executed of that which a verdict is about, as maxima over ranks and runs.
     pub executed: Executed,
+    /// Whether some run may depend on whether NCCL ends a call before others come to it.
+    pub early_ends_may_be_seen: bool,
     /// Ranks that executed nothing of the kind in any run.
     pub idle_ranks: BTreeSet<Rank>,
     /// Where, in some run, two ranks use the same buffers in another order, in words.

@@ -122,13 +122,13 @@ pub fn config(check: &Check, ranks: u32, platform: Platform, assume: &[Assumptio
     }
 }
 
-/// Whether a program holds in which somebody may find a key or a flag as it is before or after somebody else's write. What is
-/// found there may decide what a rank does, so it no longer suffices that everybody who could be held back was.
-fn looks_at_words(exploration: &Exploration) -> bool {
+/// Whether a program holds in which somebody may see that NCCL let others go early: in a key or a flag that is found as it is
+/// before or after somebody else's write, in a list or map of several threads, or because work is over. What is found
+/// may decide what a rank does, so it no longer suffices that everybody who could be held back was.
+fn sees_early_ends(exploration: &Exploration) -> bool {
     let is_word = |object: &Object| matches!(object.kind, ObjectKind::StoreKey | ObjectKind::Flag);
-    exploration.bound.is_none()
-        && exploration.broken.is_empty()
-        && exploration.config.contended.iter().any(is_word)
+    let may_see = exploration.early_ends_may_be_seen || exploration.config.contended.iter().any(is_word);
+    exploration.bound.is_none() && exploration.broken.is_empty() && may_see
 }
 
 /// Makes the explorations of one check, in the semantics that its options ask for, and counts them.
@@ -215,7 +215,7 @@ impl Search<'_> {
         let name = self.name((ranks, params), platform, assume);
         let explored = self.explorer.explore(&source, config, &name);
         let mut exploration = explored.map_err(|error| of_run(self.spec.diagnose(&error)))?;
-        if looks_at_words(&exploration) {
+        if sees_early_ends(&exploration) {
             let freer = self.explore_freer(&source, &exploration);
             let freer = freer.map_err(|error| of_run(self.spec.diagnose(&error)))?;
             exploration = freer.unwrap_or(exploration);

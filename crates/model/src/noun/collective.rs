@@ -14,6 +14,7 @@ use crate::op::{Direction, Show, Verb, WindowFlags};
 use crate::order::poll::{NondetValues, Poll};
 use crate::program::{Dtype, ReduceOp};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 mod data;
 mod hand_over;
@@ -537,6 +538,9 @@ impl Cx<'_> {
             let work = Work::Collective(Arc::new(launch));
             m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay });
             return;
+        }
+        if launch.call.kind.root() != Root::None {
+            m.may_let_go.store(true, Ordering::Relaxed);
         }
         let by = if replay.is_some() { LaunchedBy::Graph } else { LaunchedBy::Call };
         (launch.sequence, launch.issue) = self.next_launch((launch.comm, op), by);

@@ -1,6 +1,8 @@
 //! Events of a rank: a point in a stream that others can wait for.
 //! Not here: streams that wait for one ([`super::stream`]).
 
+use std::sync::atomic::Ordering;
+
 use crate::clock::Clock;
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
@@ -264,6 +266,9 @@ impl<'a> Here<'a> {
         }
         let complete = r.complete(event, nth);
         let ordered = complete.is_some_and(|done| clock.after(done.actor(), done.epoch()));
+        if !ordered {
+            self.m.polled.store(true, Ordering::Relaxed);
+        }
         let options = match (ordered, complete.is_some(), self.m.config.mode) {
             (true, ..) => 1..=1,
             (false, false, Mode::Naive) => 0..=0,

@@ -14,6 +14,7 @@ use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use crate::program::{Dtype, Operand};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use self::launch::Message;
 pub(crate) use self::launch::{Half, Planned, Progress, Transfers, Transit};
@@ -781,6 +782,9 @@ impl Cx<'_> {
 
     /// Counts transfers that are launched, and not only recorded.
     pub(crate) fn count_transfers(&mut self, launch: &Transfers) {
+        if launch.transfers.iter().any(|half| half.direction == Direction::Send) {
+            self.m.may_let_go.store(true, Ordering::Relaxed);
+        }
         let halves = u32::try_from(launch.transfers.len()).expect("few transfers a launch");
         self.me_mut().executed_mut().transfers += halves;
     }
