@@ -361,8 +361,15 @@ fn repaired(out: &mut String, repairs: &Repairs) {
         if !repair.unknown_at.is_empty() {
             let _ = write!(out, ", not known at {}", counts(&repair.unknown_at));
         }
+        if !repair.fails_at.is_empty() {
+            let _ = write!(out, ", and fails at {}, which the check does not name", counts(&repair.fails_at));
+        }
     }
-    if repairs.found.is_empty() && repairs.gave_up_after.is_none() {
+    if repairs.declares_overlap {
+        out.push_str(
+            "\n  repairs   not looked for: the file declares overlaps, which name launches by their numbers",
+        );
+    } else if repairs.found.is_empty() && repairs.gave_up_after.is_none() {
         let _ = write!(out, "\n  repairs   none of {} changes that were tried", repairs.tried);
     }
     if let Some(time) = repairs.gave_up_after {

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use rankcheck_model::edit::OpPosition;
 use rankcheck_model::machine::Kind;
 use rankcheck_model::{
-    BarrierOp, Block, Config, GroupOp, IpcOp, Loc, MemoryOp, Op, Operand, Platform, PoolOp, Rank, Source,
-    Statement, StreamOp, ThreadStart,
+    BarrierOp, Block, Config, GroupOp, IpcOp, Loc, MemoryOp, Op, Operand, Platform, PoolOp, Rank, Rule,
+    Source, Statement, StreamOp, ThreadStart,
 };
 
 use super::bounds::Bounds;
@@ -35,6 +35,8 @@ pub struct Repair {
     pub holds_at: Vec<u32>,
     /// Rank counts at which a bound was hit first.
     pub unknown_at: Vec<u32>,
+    /// Rank counts that the check does not name, at which the changed program does not hold.
+    pub fails_at: Vec<u32>,
     /// Rank counts for which the program was not written: it cannot be evaluated for them, or makes mistakes there that
     /// the change has nothing to do with.
     pub not_written_for: Vec<u32>,
@@ -42,7 +44,13 @@ pub struct Repair {
 
 impl Repair {
     fn of(change: RepairChange) -> Self {
-        Self { change, holds_at: Vec::new(), unknown_at: Vec::new(), not_written_for: Vec::new() }
+        Self {
+            change,
+            holds_at: Vec::new(),
+            unknown_at: Vec::new(),
+            fails_at: Vec::new(),
+            not_written_for: Vec::new(),
+        }
     }
 }
 
@@ -55,6 +63,8 @@ pub struct Repairs {
     pub tried: usize,
     /// The time after which the search was given up, if it was.
     pub gave_up_after: Option<Duration>,
+    /// Whether nothing was tried because declarations name launches by their numbers, which a change would move.
+    pub declares_overlap: bool,
 }
 
 /// A change of a program, the same on every rank.
@@ -82,6 +92,8 @@ pub enum RepairChange {
         call: String,
         /// Where that call is written.
         at: Loc,
+        /// Whether another call gives it back.
+        twice: bool,
     },
     /// Two calls change places.
     Swap {
@@ -166,27 +178,38 @@ const RANKS: [u32; 3] = [2, 4, 8];
 pub(crate) fn repairs(broken: &Broken<'_>, at_most: Duration) -> Repairs {
     let started = Instant::now();
     let mut repairs = Repairs::default();
-    // Declarations about launches name operations by their numbers, which an inserted one would change.
     if broken.source.declares_overlap() {
+        repairs.declares_overlap = true;
         return repairs;
     }
+    // Those that hold at the check's own rank counts, and not at others.
+    let mut there_alone: Vec<Repair> = Vec::new();
     for change in candidates(broken) {
         let left = at_most.saturating_sub(started.elapsed());
         if left.is_zero() {
             repairs.gave_up_after = Some(at_most);
             break;
         }
-        let words = change.words();
-        if repairs.found.iter().any(|found| found.change.words() == words) {
+        if repairs.found.iter().any(|found| found.change.says_as_much_as(&change)) {
             continue;
         }
         repairs.tried += 1;
         if let Some(repair) = verified(broken, change, left) {
+            if !repair.fails_at.is_empty() {
+                if !there_alone.iter().any(|found| found.change.says_as_much_as(&repair.change)) {
+                    there_alone.push(repair);
+                }
+                continue;
+            }
             repairs.found.push(repair);
             if repairs.found.len() == SHOWN {
                 break;
             }
         }
+    }
+    if repairs.found.is_empty() {
+        there_alone.truncate(SHOWN);
+        repairs.found = there_alone;
     }
     repairs
 }
@@ -203,8 +226,11 @@ fn verified(broken: &Broken<'_>, change: RepairChange, left: Duration) -> Option
     };
     let first = explored(broken.source, broken.ranks)?;
     let does_as_much = |other: &Exploration| {
+        let (now, before) = (&other.executed, &broken.exploration.executed);
+        let executes = now.collectives >= before.collectives && now.transfers >= before.transfers;
         let (now, before) = (&other.costs, &broken.exploration.costs);
-        now.collectives >= before.collectives
+        executes
+            && now.collectives >= before.collectives
             && now.registrations + now.registrations_warm_up
                 >= before.registrations + before.registrations_warm_up
     };
@@ -231,6 +257,7 @@ fn verified(broken: &Broken<'_>, change: RepairChange, left: Duration) -> Option
             (None, false) if mistaken(broken, &exploration, ranks, &bounds) => {
                 repair.not_written_for.push(ranks);
             }
+            (None, false) if !broken.check.ranks.contains(&ranks) => repair.fails_at.push(ranks),
             (None, false) => return None,
         }
     }
@@ -272,13 +299,33 @@ fn candidates(broken: &Broken<'_>) -> Vec<RepairChange> {
         }
     }
     let all_calls = all_calls(broken);
+    // Whoever of some ranks makes one of two calls makes the other: then both lines are theirs, and can be read as they are.
+    let together = |first: &KnownCall, second: &KnownCall, on: Scope| {
+        let makers = |of: &KnownCall| -> BTreeSet<Rank> {
+            let there = all_calls.iter().filter(|call| call.named.1 == of.named.1 && on.has(call.rank));
+            there.map(|call| call.rank).collect()
+        };
+        makers(first) == makers(second)
+    };
+    // What is given back too early is given back later, before it is kept.
+    let late = |call: &&Rc<KnownCall>| gives_back(&call.op) || meets_others(&call.op);
+    for (first, second, swaps) in neighbours(&all_calls.iter().filter(late).cloned().collect::<Vec<_>>()) {
+        if swaps && gives_back(&first.op) && together(&first, &second, Scope::All) {
+            let (first, second) = (first.named.clone(), second.named.clone());
+            add(RepairChange::Swap { first, second, on: Scope::All });
+        }
+    }
     for call in all_calls.iter().filter(|call| call.near.is_some() && gives_back(&call.op)) {
         let (call, at) = call.named.clone();
-        add(RepairChange::Keep { call, at });
+        add(RepairChange::Keep { call, at, twice: shown.broken.rule == Rule::Mem3 });
     }
-    let all_calls: Vec<Rc<KnownCall>> = all_calls.into_iter().filter(|call| meets_others(&call.op)).collect();
-    for (first, second, swaps) in neighbours(&all_calls) {
+    let meeting: Vec<Rc<KnownCall>> =
+        all_calls.iter().filter(|call| meets_others(&call.op)).cloned().collect();
+    for (first, second, swaps) in neighbours(&meeting) {
         for on in [Scope::All, Scope::Odd, Scope::One(first.rank)] {
+            if !together(&first, &second, on) {
+                continue;
+            }
             let named = |call: &KnownCall| match on {
                 Scope::All | Scope::Odd => call.named.clone(),
                 Scope::One(_) => (call.text.clone(), call.named.1.clone()),
@@ -336,9 +383,19 @@ fn decisions(shown: &Counterexample) -> Vec<(String, Loc)> {
 fn in_words(shown: &Counterexample, text: &str, loc: &Loc) -> (String, Loc) {
     let done = shown.run.operations.iter().map(|other| (&other.at.loc, &other.text));
     let ahead = shown.run.ahead.iter().map(|other| (&other.at.loc, &other.text));
-    let alike = done.chain(ahead).all(|(at, other)| at != loc || other == text);
-    let named = if alike { text } else { text.split('(').next().unwrap_or(text) };
-    (named.to_owned(), loc.clone())
+    let there: Vec<&String> =
+        done.chain(ahead).filter(|(at, _)| *at == loc).map(|(_, other)| other).collect();
+    let call = |text: &str| text.split('(').next().unwrap_or(text).to_owned();
+    let named = if there.iter().all(|other| *other == text) {
+        text.to_owned()
+    } else if there.iter().all(|other| call(other) == call(text)) {
+        call(text)
+    } else {
+        // On whom it is called differs too.
+        let call = call(text);
+        call.rsplit('.').next().unwrap_or(&call).to_owned()
+    };
+    (named, loc.clone())
 }
 
 /// The operations of the finding and those that are marked, one for each place.
@@ -528,7 +585,7 @@ impl RepairChange {
                 });
                 (source, Vec::new())
             }
-            Self::Keep { call: _, at } => {
+            Self::Keep { call: _, at, twice: _ } => {
                 let change = move |block: &Block| {
                     let mut block = block.clone();
                     let before = block.ops.len();
@@ -599,7 +656,8 @@ impl RepairChange {
                 };
                 format!("{what} {side} {call} ({at})")
             }
-            Self::Keep { call, at } => {
+            Self::Keep { call, at, twice: true } => format!("without {call} ({at})"),
+            Self::Keep { call, at, twice: false } => {
                 format!("without {call} ({at}), whose memory then stays to the end of the program")
             }
             Self::Swap { first, second, on } => {
@@ -613,6 +671,21 @@ impl RepairChange {
 }
 
 impl RepairChange {
+    /// Whether another change tells nobody more than this one: the same calls, on fewer ranks, or one more wait of the kind.
+    fn says_as_much_as(&self, other: &Self) -> bool {
+        let is = |one: &(String, Loc), other: &(String, Loc)| one.1 == other.1;
+        match (self, other) {
+            (Self::Wait { what, .. }, Self::Wait { what: other, .. }) => {
+                what == other || *other == Wait::Devices
+            }
+            (Self::Swap { first, second, .. }, Self::Swap { first: one, second: other, .. })
+            | (Self::Group { first, last: second, .. }, Self::Group { first: one, last: other, .. }) => {
+                is(first, one) && is(second, other)
+            }
+            _ => self.words() == other.words(),
+        }
+    }
+
     /// What is changed where, whatever the calls there are called.
     fn places(&self) -> Self {
         let at = |(_, at): &(String, Loc)| (String::new(), at.clone());

@@ -50,6 +50,8 @@ struct RepairEntry {
     holds_at: Vec<u32>,
     /// Rank counts at which a bound was hit first.
     unknown_at: Vec<u32>,
+    /// Rank counts that the check does not name, at which the changed program does not hold.
+    fails_at: Vec<u32>,
 }
 
 /// What a rank does, as far as the text report shows it.
@@ -120,6 +122,7 @@ fn repairs(shown: &Counterexample) -> Option<Vec<RepairEntry>> {
         change: repair.change.words(),
         holds_at: repair.holds_at.clone(),
         unknown_at: repair.unknown_at.clone(),
+        fails_at: repair.fails_at.clone(),
     };
     shown.repairs.as_ref().map(|repairs| repairs.found.iter().map(entry).collect())
 }
