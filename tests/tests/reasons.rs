@@ -13,8 +13,8 @@ use rankcheck::search::trial::{TrialResult, Trials};
 use rankcheck::search::verdict::config;
 use rankcheck::search::{Bounds, Cause, Counterexample, Decided, Detail, Located, Operation, Verdict};
 use rankcheck_model::edit::OpPosition;
-use rankcheck_model::machine::Kind;
-use rankcheck_model::{Choice, Op, Rank, Rule, Source};
+use rankcheck_model::machine::{InFlight, Kind};
+use rankcheck_model::{Choice, Config, Op, Rank, Rule, Source};
 use rankcheck_tests::agreement::bounds;
 use rankcheck_tests::random::Family;
 use rankcheck_tests::repository::{enter, files_under};
@@ -232,7 +232,12 @@ fn reasons_of_failing_checks_were_tried() {
             let source = check.source(run.ranks, &run.params, &check.assume).expect("the check was searched");
             let source: Arc<dyn Source> = Arc::new(source);
             let config = config(check, run.ranks, run.platform, &check.assume);
-            let exploration = explore(&source, config, &Bounds::default()).expect("it was explored before");
+            let mut exploration = explore(&source, config, &Bounds::default()).expect("it was explored before");
+            if !exploration.broken.contains_key(&shown.broken.rule) {
+                // It is broken only where NCCL lets go whom it need not hold back.
+                let freer = Config { in_flight: InFlight::OfPlatform, ..exploration.config.clone() };
+                exploration = explore(&source, freer, &Bounds::default()).expect("it was explored before");
+            }
             for violation in violations(&source, &exploration, shown, &mut counted) {
                 wrong.push(format!("{name}: {violation}"));
             }
@@ -240,7 +245,7 @@ fn reasons_of_failing_checks_were_tried() {
     }
     println!("{counted:?}");
     assert!(wrong.is_empty(), "{} violations:\n{}", wrong.len(), wrong.join("\n"));
-    assert_eq!(counted, Counted { findings: 313, unmarked: 1, without_cause: 169, untried: 1 });
+    assert_eq!(counted, Counted { findings: 314, unmarked: 1, without_cause: 169, untried: 1 });
 }
 
 /// Two thirds of the programs that the laws compare.

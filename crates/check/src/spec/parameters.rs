@@ -88,6 +88,7 @@ const NOT_OF: (&str, &str) = ("Object of type `", "` has no attribute `");
 
 /// Of what belongs to a noun and is written without it, or of another one.
 fn misplaced(text: &str) -> Option<(String, Option<String>)> {
+    let of_type = text.strip_prefix(NOT_OF.0).and_then(|rest| Some(rest.split_once(NOT_OF.1)?.0));
     let (name, message) = match (text.strip_prefix(NOT_FOUND.0), text.strip_prefix(NOT_OF.0)) {
         (Some(rest), _) => {
             let (name, _) = rest.split_once(NOT_FOUND.1)?;
@@ -101,6 +102,24 @@ fn misplaced(text: &str) -> Option<(String, Option<String>)> {
         "r" => Some("a program is given its rank: `def program(r):`".to_owned()),
         "print" => {
             Some("a program prints nothing; reports show `r.step(\"…\")` among what a rank does".to_owned())
+        }
+        "wait" if of_type == Some("store") => {
+            Some("a key is awaited by reading it: write `r.store.get(key)`".to_owned())
+        }
+        "barrier" if of_type == Some("comm") => Some(
+            "NCCL has no barrier: `r.barrier(…)` is one of host processes, and an `all_reduce` of one element \
+             with a synchronize behind it is what PyTorch makes of one"
+                .to_owned(),
+        ),
+        "add" => Some("nothing adds to a key or a flag: a counter is one key or flag for each rank".to_owned()),
+        "read" => Some("a flag is awaited and not read: write `f.wait(value)`".to_owned()),
+        "memset" => Some("it is a kernel that writes: `r.kernel(\"memset\", writes = [x])`".to_owned()),
+        "malloc_async" => Some(
+            "stream-ordered memory of the driver is modelled in recorded runs; `r.pool(…)` is an allocator of the process"
+                .to_owned(),
+        ),
+        "abort" | "revoke" | "host_func" => {
+            Some("it is not modelled: see \"What HOLDS does not mean\" in docs/engine.md".to_owned())
         }
         _ => Rule::ALL.iter().find(family).map(|rule| format!("a rule is named by a text: `\"{rule}\"`")),
     };

@@ -200,10 +200,14 @@ impl Machine {
                 let t = state.rank(rank).thread(thread);
                 if *t.status() == Status::Done && t.group().is_open() {
                     let past = t.clock().past();
-                    let mut op = self.here(state, rank, thread).op_ref();
-                    op.index = op.index.saturating_sub(1);
+                    let last = self.here(state, rank, thread).op_ref();
+                    let op = t.group().begun().unwrap_or(last);
                     self.find(state, Rule::Group2, About::Rank(rank), &[op], past, || {
-                        format!("rank {} returns without ending its group ({})", rank.0, self.at(&op))
+                        format!(
+                            "rank {} returns without ending the group that it begins at {}",
+                            rank.0,
+                            self.at(&op)
+                        )
                     });
                 }
             }

@@ -505,7 +505,12 @@ impl Cx<'_> {
         if !members.has(rank) {
             let past = self.here().past();
             m.find(self.state, Rule::Comm2, About::Named(name), &[op], past, || {
-                format!("rank {} inits {} without being a member ({})", rank.0, m.name(name), m.at(&op))
+                format!(
+                    "rank {} calls the init of {} ({}) and is no member of it",
+                    rank.0,
+                    m.name(name),
+                    m.at(&op)
+                )
             });
             self.done(&[Value::Null]);
             return;

@@ -252,6 +252,8 @@ pub(crate) struct Group {
     learned: Option<Arc<Clock>>,
     /// Position of its first launch among all of the rank, while its end launches.
     first_issue: u32,
+    /// The call that began it.
+    begun: Option<OpRef>,
 }
 
 walk!(struct Group {
@@ -262,6 +264,7 @@ walk!(struct Group {
     calls: hashed moved,
     learned: hashed moved,
     first_issue: derived fixed,
+    begun: explains moved,
 });
 
 impl Group {
@@ -301,6 +304,11 @@ impl Group {
 
 impl Group {
     /// Whether calls wait for the end of the group.
+    /// The call that began it.
+    pub(crate) fn begun(&self) -> Option<OpRef> {
+        self.begun
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         self.depth > 0
     }
@@ -453,7 +461,10 @@ impl Machine {
 
 impl Cx<'_> {
     pub(crate) fn group_start(&mut self) {
-        self.this_mut().group_mut().depth += 1;
+        let op = self.op;
+        let group = self.this_mut().group_mut();
+        group.depth += 1;
+        group.begun.get_or_insert(op);
         self.done(&[]);
     }
 

@@ -771,7 +771,7 @@ impl Machine {
                 let (first, second) = (self.at(&other), self.at(&op));
                 format!(
                     "nothing orders the accesses to {name} of rank {} by rank {} at {first} and by rank {} at \
-                     {second}: it may hold {held} already",
+                     {second}: whether it holds {held} is chance",
                     home.0, other.rank.0, op.rank.0
                 )
             });

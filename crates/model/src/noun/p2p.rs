@@ -490,14 +490,17 @@ impl Machine {
             return Halves::Together;
         }
         let past = past(state);
+        let on = |half: &Half, rank: Rank| match Self::lookup(state.rank(rank), link.comm, &half.buffer) {
+            _ if half.registered() => "registered memory".to_owned(),
+            Some(found) => format!("memory that runs past window #{}", found.window.nth()),
+            None => "unregistered memory".to_owned(),
+        };
+        let (sends, receives) = (on(sent, link.from), on(received, link.to));
         self.find(state, Rule::P2p5, link.about(), &ops, past, || {
-            let on = |half: &Half| if half.registered() { "registered" } else { "unregistered" };
             format!(
-                "on {} {} memory is sent ({}) and received into {} memory ({})",
+                "on {} {sends} is sent ({}) and received into {receives} ({})",
                 self.about(link.about()),
-                on(sent),
                 self.at(&ops[0]),
-                on(received),
                 self.at(&ops[1]),
             )
         });

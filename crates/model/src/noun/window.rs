@@ -568,7 +568,7 @@ impl Cx<'_> {
         let past = self.here().past();
         m.find(self.state, Rule::Win5, About::Comm(comm), &[op], past, || {
             format!(
-                "rank {} registers memory with {} that is {reason} ({})",
+                "rank {} registers memory that is {reason} with {} ({})",
                 rank.0,
                 m.comm_name(comm),
                 m.at(&op)

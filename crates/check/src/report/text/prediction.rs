@@ -18,6 +18,13 @@ pub(super) fn prediction(out: &mut String, explained: &Explained) {
         let label = if nth == 0 { "predicts" } else { "" };
         let unverified = if run.platform.observed() { "" } else { " (unverified)" };
         let mut all: Vec<String> = run.ends.iter().map(|end| predicted(end, run.guaranteed)).collect();
+        // What decides between ends that look alike decides nothing.
+        if let Some(one) = run.ends.first().map(|end| ends(&end.outcome))
+            && run.ends.len() > 1
+            && run.ends.iter().all(|end| ends(&end.outcome) == one)
+        {
+            all = vec![one];
+        }
         all.dedup();
         let mut text = all.join("; or ");
         if let (Verdict::Fails { primary, .. }, Some(shown)) = (&run.verdict, &explained.counterexample)
