@@ -232,7 +232,8 @@ fn reasons_of_failing_checks_were_tried() {
             let source = check.source(run.ranks, &run.params, &check.assume).expect("the check was searched");
             let source: Arc<dyn Source> = Arc::new(source);
             let config = config(check, run.ranks, run.platform, &check.assume);
-            let mut exploration = explore(&source, config, &Bounds::default()).expect("it was explored before");
+            let mut exploration =
+                explore(&source, config, &Bounds::default()).expect("it was explored before");
             if !exploration.broken.contains_key(&shown.broken.rule) {
                 // It is broken only where NCCL lets go whom it need not hold back.
                 let freer = Config { in_flight: InFlight::OfPlatform, ..exploration.config.clone() };

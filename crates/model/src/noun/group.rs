@@ -505,9 +505,8 @@ impl Cx<'_> {
         }
         let streams = self.here().grouped_streams(comm);
         let into = |stream: Token| m.records(self.state, rank, stream);
-        let (Some(before), false) = (streams.last().copied(), streams.contains(&stream)) else {
-            return false;
-        };
+        let known = streams.iter().any(|(known, _)| *known == stream);
+        let (Some((before, _)), false) = (streams.last().copied(), known) else { return false };
         let (other, this) = (into(before), into(stream));
         if other == this {
             return false;
@@ -618,13 +617,13 @@ impl Cx<'_> {
             // One stream runs all of it: it waits for the others before, and they for it behind
             // (`ncclLaunchPrepare`, `ncclLaunchFinish`).
             let streams = self.here().grouped_streams(comm);
-            let [on, others @ ..] = &*streams else { continue };
+            let [on @ (stream, _), others @ ..] = &*streams else { continue };
             let name = m.known_comm(comm, |info| info.name);
             others.iter().for_each(|other| self.let_wait(name, *on, *other));
             while let Some(launch) = launches.next_if(|launch| launch.comm == comm) {
-                self.enqueue_launch(Launch { companions, ..launch }, *on);
+                self.enqueue_launch(Launch { companions, ..launch }, *stream);
             }
-            self.launch_transfers((comm, *on), &transfers);
+            self.launch_transfers((comm, *stream), &transfers);
             others.iter().for_each(|other| self.let_wait(name, *other, *on));
         }
         *self.this_mut().group_mut() = Group::default();
@@ -904,13 +903,13 @@ impl<'a> Here<'a> {
         comms
     }
 
-    /// The streams that a thread's group was given for a communicator, in the order of the calls.
-    fn grouped_streams(self, comm: CommId) -> Vec<Token> {
+    /// The streams that a thread's group was given for a communicator, each with the first call on it.
+    fn grouped_streams(self, comm: CommId) -> Vec<(Token, OpRef)> {
         let calls = self.this().group().calls.iter().filter(|call| call.launched_on() == Some(comm));
-        let mut streams = Vec::new();
-        for stream in calls.filter_map(GroupCall::stream) {
-            if !streams.contains(&stream) {
-                streams.push(stream);
+        let mut streams: Vec<(Token, OpRef)> = Vec::new();
+        for (stream, op) in calls.filter_map(|call| Some((call.stream()?, call.op()))) {
+            if streams.iter().all(|(known, _)| *known != stream) {
+                streams.push((stream, op));
             }
         }
         streams

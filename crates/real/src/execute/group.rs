@@ -49,6 +49,14 @@ pub(crate) enum LaunchOf {
     Transfer(CommId),
 }
 
+impl LaunchOf {
+    fn comm(self) -> CommId {
+        match self {
+            Self::Collective(comm) | Self::Transfer(comm) => comm,
+        }
+    }
+}
+
 /// An init inside a group. Who the others are is asked at its end, as only the end waits for them.
 #[derive(Debug)]
 pub(crate) struct GroupedInit {
@@ -129,12 +137,14 @@ impl ProgramThread<'_, '_> {
             }
         }
         // After an error some launches may have been made and some not; a mark behind nothing does no harm. All marks are behind
-        // all launches, so of several launches nobody can tell which one never ends.
+        // all launches, and those on one communicator run on one stream, for which the others wait: so of several nobody can tell
+        // which one never ends.
         for launch in &group.launches {
-            let mut others = group
-                .launches
-                .iter()
-                .filter(|other| other.stream == launch.stream && other.index != launch.index);
+            let beside = |other: &&GroupedLaunch| {
+                let together = other.stream == launch.stream || other.of.comm() == launch.of.comm();
+                together && other.index != launch.index
+            };
+            let mut others = group.launches.iter().filter(beside);
             let is_one =
                 others.all(|other| matches!(launch.of, LaunchOf::Transfer(_)) && other.of == launch.of);
             self.launched(launch.stream, is_one.then_some(launch.index))?;

@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError};
 use super::{Queued, Work};
 use crate::cx::Cx;
 use crate::id::Token;
+use crate::judge::finding::OpRef;
 use crate::machine::Machine;
 
 /// A stream or an event that the program does not name.
@@ -46,22 +47,28 @@ impl Machine {
 }
 
 impl Cx<'_> {
-    /// Lets a stream wait until another one has come here, as a group on a communicator does that was given both.
-    pub(crate) fn let_wait(&mut self, comm: Token, stream: Token, awaited: Token) {
-        let (m, rank, op) = (self.m, self.rank, self.op);
+    /// Lets a stream wait until another one has come here, as a group on a communicator does that was given both. Each
+    /// does it for the call that gave it to the group.
+    pub(crate) fn let_wait(
+        &mut self,
+        comm: Token,
+        (stream, op): (Token, OpRef),
+        (awaited, of_awaited): (Token, OpRef),
+    ) {
+        let (m, rank) = (self.m, self.rank);
         // Nothing is launched then, and the launch says so.
         if self.here().capture_is_lost(awaited) {
             return;
         }
         let event = m.own_name(OwnName::OfGroup { comm, stream: awaited });
-        if !m.record_captured(self.state, rank, (event, awaited), op) {
+        if !m.record_captured(self.state, rank, (event, awaited), of_awaited) {
             let nth = self.me_mut().records(event);
             let issue = self.this().clock().clone();
             m.enqueue(
                 self.state,
                 rank,
                 awaited,
-                Queued { work: Work::Record(event, nth), issue, op, replay: None },
+                Queued { work: Work::Record(event, nth), issue, op: of_awaited, replay: None },
             );
         }
         if !self.wait_captured((stream, event)) {
