@@ -42,7 +42,7 @@ pub(crate) struct RankRead {
 
 impl RankRead {
     /// The program looks now, where this is written.
-    fn note(&self, at: impl FnOnce() -> Option<Loc>) {
+    pub(crate) fn note(&self, at: impl FnOnce() -> Option<Loc>) {
         if !self.read.swap(true, Ordering::Relaxed)
             && let Some(at) = at()
         {

@@ -439,9 +439,13 @@ impl Machine {
         if !sent.is_of_what(received) {
             let past = past(state);
             self.find(state, Rule::Coll2, link.about(), &ops, past, || {
-                let told = |half: &Half| match half.part_of {
-                    Some(kind) => format!("a part of {} ({})", kind.name(), self.at(&half.op)),
-                    None => format!("{} ({})", half.direction.name(), self.at(&half.op)),
+                let told = |half: &Half| {
+                    let what = match (half.part_of, half.direction) {
+                        (Some(kind), _) => format!("a part of {}", kind.name()),
+                        (None, Direction::Send) => "a send".to_owned(),
+                        (None, Direction::Recv) => "a receive".to_owned(),
+                    };
+                    format!("{what} ({})", self.at(&half.op))
                 };
                 format!("on {} {} meets {}", self.about(link.about()), told(sent), told(received))
             });

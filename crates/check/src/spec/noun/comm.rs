@@ -97,6 +97,10 @@ impl Builder {
     #[track_caller]
     pub(crate) fn members_with_this(&self, call: &str, ranks: Option<&[i64]>) -> Flow<Arc<[Rank]>> {
         let members = self.members(ranks)?;
+        if members.len() < self.setting.ranks as usize {
+            // Whether it is one of them, another rank answers otherwise.
+            self.read_rank.note(|| Some(self.setting.names.loc(self.loc())));
+        }
         if members.contains(&self.rank) {
             return Ok(members);
         }
