@@ -498,10 +498,15 @@ impl<'a> Here<'a> {
             Next::Return | Next::Unknown => return,
         };
         let mut log = locked(&m.log);
-        // An operation that waits runs in parts, and other threads in between.
-        let before = log.iter().rfind(|l| (l.op.rank, l.op.thread) == (op.rank, op.thread));
-        if before.is_none_or(|before| before.op != op) {
-            log.push(crate::machine::Logged { op, text, call, asks, kind, stream });
+        // An operation that waits runs in parts, and other threads in between. What they do then is done before it.
+        let before = log.iter().rposition(|l| (l.op.rank, l.op.thread) == (op.rank, op.thread));
+        match before.filter(|before| log[*before].op == op) {
+            Some(before) if log[before + 1..].iter().all(|l| l.op.rank != op.rank) => {}
+            Some(before) => {
+                let moved = log.remove(before);
+                log.push(moved);
+            }
+            None => log.push(crate::machine::Logged { op, text, call, asks, kind, stream }),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use rankcheck_model::machine::Kind;
-use rankcheck_model::{Loc, Rank, ranks_in_words};
+use rankcheck_model::{Loc, Rank, Thread, ranks_in_words};
 
 use crate::search::{Counterexample, Located, Operation};
 
@@ -98,6 +98,7 @@ struct SharedLane<'a> {
 /// One call of a lane, or several in a row that read the same.
 struct LaneCell {
     text: String,
+    thread: Thread,
     times: usize,
     /// Whether the finding names it, or it is marked.
     named: bool,
@@ -125,11 +126,11 @@ fn lane(shown: &Counterexample, operations: &[&Operation]) -> (String, usize) {
         let text = if marked { format!("[{call}]") } else { call };
         let named = marked || of_finding;
         match cells.last_mut() {
-            Some(last) if last.text == text => {
+            Some(last) if last.text == text && last.thread == at.op.thread => {
                 last.times += 1;
                 last.named |= named;
             }
-            _ => cells.push(LaneCell { text, times: 1, named, behind_gap: false }),
+            _ => cells.push(LaneCell { text, thread: at.op.thread, times: 1, named, behind_gap: false }),
         }
     }
     let mut ends_in_gap = false;
@@ -143,10 +144,17 @@ fn lane(shown: &Counterexample, operations: &[&Operation]) -> (String, usize) {
         }
     }
     let mut text = String::new();
+    // A lane begins in the first thread of its rank. Wherever it goes on in another one, that is said.
+    let mut thread = Thread(0);
     for (nth, cell) in cells.iter().enumerate() {
         let between = if nth > 0 { "  " } else { "" };
         let gap = if cell.behind_gap { "… " } else { "" };
-        let _ = write!(text, "{between}{gap}{}", cell.text);
+        let _ = write!(text, "{between}{gap}");
+        if cell.thread != thread {
+            let _ = write!(text, "thread {}: ", cell.thread.0);
+            thread = cell.thread;
+        }
+        text.push_str(&cell.text);
         if cell.times > 1 {
             let _ = write!(text, " ×{}", cell.times);
         }
