@@ -22,7 +22,7 @@ use super::changed::{alike, changed};
 use super::explore::{Exploration, explore_agreeing};
 use super::replay::Ahead;
 use super::trial::Trials;
-use super::verdict::config;
+use super::verdict::{config, freer, sees_early_ends};
 use super::{Cause, Counterexample, Decided, Located, Operation};
 use crate::spec::{Check, Param};
 
@@ -222,7 +222,13 @@ fn verified(broken: &Broken<'_>, change: RepairChange, left: Duration) -> Option
         let config = config(broken.check, ranks, broken.platform, &broken.check.assume);
         let config = Config { contended: broken.exploration.config.contended.clone(), ..config };
         let (changed, agreed) = change.applied(source, ranks);
-        explore_agreeing(&changed, config, &bounds, agreed).ok()
+        let held = explore_agreeing(&changed, config, &bounds, agreed.clone()).ok()?;
+        if !sees_early_ends(&held) {
+            return Some(held);
+        }
+        // As for the program itself: it is to hold where NCCL lets go whom it need not hold back, too.
+        let freer = explore_agreeing(&changed, freer(&held.config), &bounds, agreed).ok()?;
+        Some(if freer.bound.is_some() || !freer.broken.is_empty() { freer } else { held })
     };
     let first = explored(broken.source, broken.ranks)?;
     let does_as_much = |other: &Exploration| {

@@ -125,10 +125,15 @@ pub fn config(check: &Check, ranks: u32, platform: Platform, assume: &[Assumptio
 /// Whether a program holds in which somebody may see that NCCL let others go early: in a key or a flag that is found as it is
 /// before or after somebody else's write, in a list or map of several threads, or because work is over. What is found
 /// may decide what a rank does, so it no longer suffices that everybody who could be held back was.
-fn sees_early_ends(exploration: &Exploration) -> bool {
+pub(super) fn sees_early_ends(exploration: &Exploration) -> bool {
     let is_word = |object: &Object| matches!(object.kind, ObjectKind::StoreKey | ObjectKind::Flag);
     let may_see = exploration.early_ends_may_be_seen || exploration.config.contended.iter().any(is_word);
     exploration.bound.is_none() && exploration.broken.is_empty() && may_see
+}
+
+/// The same with NCCL letting go whom it need not hold back.
+pub(super) fn freer(held: &Config) -> Config {
+    Config { in_flight: InFlight::OfPlatform, mode: Mode::Reduced, remembered: None, ..held.clone() }
 }
 
 /// Makes the explorations of one check, in the semantics that its options ask for, and counts them.
@@ -277,13 +282,7 @@ impl Search<'_> {
         held: &Exploration,
     ) -> Result<Option<Exploration>, SourceError> {
         self.explorer.explorations += 1;
-        let config = Config {
-            in_flight: InFlight::OfPlatform,
-            mode: Mode::Reduced,
-            remembered: None,
-            ..held.config.clone()
-        };
-        let freer = explore(source, config, &self.explorer.options.bounds)?;
+        let freer = explore(source, freer(&held.config), &self.explorer.options.bounds)?;
         Ok((freer.bound.is_some() || !freer.broken.is_empty()).then_some(freer))
     }
 
