@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::host::value::Value;
+use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
 use crate::members::MemberList;
 use crate::noun::rendezvous::Rendezvous;
@@ -128,11 +129,29 @@ impl Machine {
         }
     }
 
+    /// Whether a barrier meets an agreement: whoever votes takes the other's presence for a vote.
+    fn judge_kinds(&self, state: &mut State, here: &[(Rank, u32)], votes: &[Option<bool>]) {
+        let first = |votes_there: bool| votes.iter().position(|vote| vote.is_some() == votes_there);
+        let (Some(barrier), Some(agreement)) = (first(false), first(true)) else { return };
+        let [barrier, agreement] = [barrier, agreement].map(|at| self.here(state, here[at].0, here[at].1));
+        let (ops, past) = ([barrier.op_ref(), agreement.op_ref()], barrier.past());
+        self.find(state, Rule::Host1, About::Hosts, &ops, past, || {
+            format!(
+                "rank {} enters a barrier ({}) where rank {} enters an agreement ({})",
+                ops[0].rank.0,
+                self.at(&ops[0]),
+                ops[1].rank.0,
+                self.at(&ops[1]),
+            )
+        });
+    }
+
     /// Barriers and agreements pair by order; a barrier agrees to everything.
     pub(crate) fn host_meet(&self, state: &mut State, here: &[(Rank, u32)]) {
         let votes: Vec<Option<bool>> =
             here.iter().map(|(rank, thread)| Self::vote(state, *rank, *thread)).collect();
         let agreed = votes.iter().all(|vote| vote.unwrap_or(true));
+        self.judge_kinds(state, here, &votes);
         for ((rank, thread), vote) in here.iter().zip(votes) {
             match vote {
                 Some(_) => self.cx(state, *rank, *thread).done(&[Value::Bool(agreed)]),

@@ -614,10 +614,10 @@ impl Cx<'_> {
         self.this_mut().group_mut().first_issue = first_issue;
         let mut launches = launches.into_iter().peekable();
         for comm in comms {
-            // One stream runs all of it: it waits for the others before, and they for it behind
-            // (`ncclLaunchPrepare`, `ncclLaunchFinish`).
+            // The stream that was given last runs all of it: it waits for the others before, and they for it behind
+            // (`ncclPlannerSetCapturingGraph`, `ncclLaunchPrepare`, `ncclLaunchFinish`).
             let streams = self.here().grouped_streams(comm);
-            let [on @ (stream, _), others @ ..] = &*streams else { continue };
+            let [others @ .., on @ (stream, _)] = &*streams else { continue };
             let name = m.known_comm(comm, |info| info.name);
             others.iter().for_each(|other| self.let_wait(name, *on, *other));
             while let Some(launch) = launches.next_if(|launch| launch.comm == comm) {

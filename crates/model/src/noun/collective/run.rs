@@ -274,7 +274,7 @@ impl Machine {
         self.find(state, Rule::Coll3, About::Comm(comm), &ops, a.issue.past(), || {
             format!(
                 "{} is collective #{} of {} in the program of rank {} ({}) and {} is #{} on rank {} ({}); \
-                 they meet because groups launch large operations first",
+                 they meet because a group launches large operations first, and of equal ones the last first",
                 self.call_name(&a.launch),
                 a.launch.written + skipped,
                 self.comm_name(comm),
