@@ -10,11 +10,11 @@ use std::sync::Arc;
 use rankcheck::search::explain::counterexample;
 use rankcheck::search::explore::{Exploration, explore};
 use rankcheck::search::trial::{TrialResult, Trials};
-use rankcheck::search::verdict::config;
+use rankcheck::search::verdict::{config, freer};
 use rankcheck::search::{Bounds, Cause, Counterexample, Decided, Detail, Located, Operation, Verdict};
 use rankcheck_model::edit::OpPosition;
-use rankcheck_model::machine::{InFlight, Kind};
-use rankcheck_model::{Choice, Config, Op, Rank, Rule, Source};
+use rankcheck_model::machine::Kind;
+use rankcheck_model::{Choice, Op, Rank, Rule, Source};
 use rankcheck_tests::agreement::bounds;
 use rankcheck_tests::random::Family;
 use rankcheck_tests::repository::{enter, files_under};
@@ -236,8 +236,8 @@ fn reasons_of_failing_checks_were_tried() {
                 explore(&source, config, &Bounds::default()).expect("it was explored before");
             if !exploration.broken.contains_key(&shown.broken.rule) {
                 // It is broken only where NCCL lets go whom it need not hold back.
-                let freer = Config { in_flight: InFlight::OfPlatform, ..exploration.config.clone() };
-                exploration = explore(&source, freer, &Bounds::default()).expect("it was explored before");
+                let again = explore(&source, freer(&exploration.config), &Bounds::default());
+                exploration = again.expect("it was explored before");
             }
             for violation in violations(&source, &exploration, shown, &mut counted) {
                 wrong.push(format!("{name}: {violation}"));

@@ -22,7 +22,7 @@ use super::changed::{alike, changed};
 use super::explore::{Exploration, explore_agreeing};
 use super::replay::Ahead;
 use super::trial::Trials;
-use super::verdict::{config, freer, sees_early_ends};
+use super::verdict::{config, or_freer};
 use super::{Cause, Counterexample, Decided, Located, Operation};
 use crate::spec::{Check, Param};
 
@@ -223,12 +223,7 @@ fn verified(broken: &Broken<'_>, change: RepairChange, left: Duration) -> Option
         let config = Config { contended: broken.exploration.config.contended.clone(), ..config };
         let (changed, agreed) = change.applied(source, ranks);
         let held = explore_agreeing(&changed, config, &bounds, agreed.clone()).ok()?;
-        if !sees_early_ends(&held) {
-            return Some(held);
-        }
-        // As for the program itself: it is to hold where NCCL lets go whom it need not hold back, too.
-        let freer = explore_agreeing(&changed, freer(&held.config), &bounds, agreed).ok()?;
-        Some(if freer.bound.is_some() || !freer.broken.is_empty() { freer } else { held })
+        or_freer(held, |freer| explore_agreeing(&changed, freer, &bounds, agreed)).ok()
     };
     let first = explored(broken.source, broken.ranks)?;
     let does_as_much = |other: &Exploration| {

@@ -125,15 +125,29 @@ pub fn config(check: &Check, ranks: u32, platform: Platform, assume: &[Assumptio
 /// Whether a program holds in which somebody may see that NCCL let others go early: in a key or a flag that is found as it is
 /// before or after somebody else's write, in a list or map of several threads, or because work is over. What is found
 /// may decide what a rank does, so it no longer suffices that everybody who could be held back was.
-pub(super) fn sees_early_ends(exploration: &Exploration) -> bool {
+fn sees_early_ends(exploration: &Exploration) -> bool {
     let is_word = |object: &Object| matches!(object.kind, ObjectKind::StoreKey | ObjectKind::Flag);
     let may_see = exploration.early_ends_may_be_seen || exploration.config.contended.iter().any(is_word);
     exploration.bound.is_none() && exploration.broken.is_empty() && may_see
 }
 
 /// The same with NCCL letting go whom it need not hold back.
-pub(super) fn freer(held: &Config) -> Config {
+#[must_use]
+pub fn freer(held: &Config) -> Config {
     Config { in_flight: InFlight::OfPlatform, mode: Mode::Reduced, remembered: None, ..held.clone() }
+}
+
+/// What a program does. Where it holds and somebody may see early ends, it is explored again with NCCL letting go whom it need
+/// not hold back, and what it does then counts unless it holds there, too.
+pub(super) fn or_freer<E>(
+    held: Exploration,
+    again: impl FnOnce(Config) -> Result<Exploration, E>,
+) -> Result<Exploration, E> {
+    if !sees_early_ends(&held) {
+        return Ok(held);
+    }
+    let freer = again(freer(&held.config))?;
+    Ok(if freer.bound.is_some() || !freer.broken.is_empty() { freer } else { held })
 }
 
 /// Makes the explorations of one check, in the semantics that its options ask for, and counts them.
@@ -219,12 +233,13 @@ impl Search<'_> {
         let config = config(self.check, ranks, platform, assume);
         let name = self.name((ranks, params), platform, assume);
         let explored = self.explorer.explore(&source, config, &name);
+        let explored = explored.and_then(|held| {
+            or_freer(held, |freer| {
+                self.explorer.explorations += 1;
+                explore(&source, freer, &self.explorer.options.bounds)
+            })
+        });
         let mut exploration = explored.map_err(|error| of_run(self.spec.diagnose(&error)))?;
-        if sees_early_ends(&exploration) {
-            let freer = self.explore_freer(&source, &exploration);
-            let freer = freer.map_err(|error| of_run(self.spec.diagnose(&error)))?;
-            exploration = freer.unwrap_or(exploration);
-        }
         let waived = waive(&mut exploration, &self.check.waive);
         if exploration.bound.is_none() {
             self.require_mentioned(assume, &program.mentioned())?;
@@ -273,17 +288,6 @@ impl Search<'_> {
         let wanted = self.explorer.options.rule.filter(|rule| explored.broken.contains_key(rule));
         let told = explored.verdict.primary().map(|primary| wanted.unwrap_or(primary));
         Ok((explored, told.map(|rule| Failing { source, rule, exploration })))
-    }
-
-    /// What a program that holds does where NCCL lets go whom it need not hold back; none where that holds, too.
-    fn explore_freer(
-        &mut self,
-        source: &Arc<dyn Source>,
-        held: &Exploration,
-    ) -> Result<Option<Exploration>, SourceError> {
-        self.explorer.explorations += 1;
-        let freer = explore(source, freer(&held.config), &self.explorer.options.bounds)?;
-        Ok((freer.bound.is_some() || !freer.broken.is_empty()).then_some(freer))
     }
 
     /// An assumption that no program mentions is a mistake of the spec.

@@ -111,8 +111,8 @@ fn misplaced(text: &str) -> Option<(String, Option<String>)> {
              with a synchronize behind it is what PyTorch makes of one"
                 .to_owned(),
         ),
-        "add" => Some("nothing adds to a key or a flag: a counter is one key or flag for each rank".to_owned()),
-        "read" => Some("a flag is awaited and not read: write `f.wait(value)`".to_owned()),
+        "add" if matches!(of_type, Some("store" | "flag")) => Some("nothing adds to a key or a flag: a counter is one key or flag for each rank".to_owned()),
+        "read" if of_type == Some("flag") => Some("a flag is awaited and not read: write `f.wait(value)`".to_owned()),
         "memset" => Some("it is a kernel that writes: `r.kernel(\"memset\", writes = [x])`".to_owned()),
         "malloc_async" => Some(
             "stream-ordered memory of the driver is modelled in recorded runs; `r.pool(…)` is an allocator of the process"

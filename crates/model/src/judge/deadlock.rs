@@ -18,7 +18,7 @@ use crate::host::value::{CommId, Value};
 use crate::id::Token;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Explain, Machine};
-use crate::noun::p2p::{Direction, Half, Link, Planned, Transfers};
+use crate::noun::p2p::{Half, Link, Planned, Transfers};
 use crate::noun::rendezvous::Rendezvous;
 use crate::noun::stream::{Queued, Work};
 use crate::noun::thread::Next;
@@ -482,18 +482,15 @@ impl Machine {
         let ahead = |statement: &Statement| match &*statement.op {
             Op::Transfer(call) => {
                 let of = Self::value(state, rank, &call.comm);
-                let peer = members.get(call.peer as usize).copied();
-                let ends = match call.direction {
-                    Direction::Send => (Some(rank), peer),
-                    Direction::Recv => (peer, Some(rank)),
-                };
-                !matches!(of, Value::Comm(of) if of != link.comm) && ends == (Some(link.from), Some(link.to))
+                let peer = members.get(call.peer as usize);
+                !matches!(of, Value::Comm(of) if of != link.comm)
+                    && peer.is_some_and(|peer| call.direction.link(link.comm, rank, *peer) == link)
             }
             Op::Collective(call) => call.kind.is_made_of_transfers(),
             _ => false,
         };
-        let threads = (0..).zip(state.rank(rank).threads()).filter(|(_, thread)| thread.running());
-        threads.into_iter().any(|(at, thread)| {
+        let mut threads = (0..).zip(state.rank(rank).threads()).filter(|(_, thread)| thread.running());
+        threads.any(|(at, thread)| {
             let here = self.here(state, rank, at);
             let grouped = |(comm, _, half): &(CommId, Token, Arc<Half>)| half.link(*comm, rank) == link;
             Self::goes_on_unknown(state, rank, at)
@@ -576,8 +573,7 @@ impl Machine {
         Self::streams_where(state, nodes, rank, |stream| stream.queue().iter().any(|op| such(&op.work)))
     }
 
-    /// For the head of a stream that is not where it could begin: the launch that is next, or the other
-    /// streams in which it stands behind something.
+    /// For the head of a stream that is not where it could begin: the launch that is next.
     fn waits_in_launch_order(
         &self,
         state: &State,
@@ -586,10 +582,9 @@ impl Machine {
         head: &Work,
     ) -> Option<Vec<usize>> {
         let (comm, sequence) = head.sequence()?;
-        if !state.rank(rank).is_next(comm, sequence) {
-            return Some(Self::holding(state, nodes, rank, |work| state.rank(rank).is_next_work(comm, work)));
-        }
-        None
+        let r = state.rank(rank);
+        (!r.is_next(comm, sequence))
+            .then(|| Self::holding(state, nodes, rank, |work| r.is_next_work(comm, work)))
     }
 
     /// A launch waits for partners: for the streams in which their part stands, or for their threads to launch.

@@ -12,7 +12,7 @@ use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Kind, Mode};
 use crate::noun::graph::{CAPTURED_EVENT, INVALID_VALUE};
 use crate::noun::pool::Plan;
-use crate::noun::stream::{Queued, Work};
+use crate::noun::stream::Work;
 use crate::op::{Show, Verb};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{Nondet, NondetValues, Poll};
@@ -182,9 +182,7 @@ impl Cx<'_> {
         let recorded = LastRecord { loc: op.loc, by: self.this().start(), answers: self.this().asked() };
         let nth = self.me_mut().records(event);
         event_mut(self.me_mut(), event).recorded = Some(recorded);
-        let work = Work::Record(event, nth);
-        let issue = self.this().clock().clone();
-        m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay: None });
+        self.enqueue(stream, Work::Record(event, nth), op);
         self.done(&[]);
     }
 

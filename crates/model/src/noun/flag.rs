@@ -16,7 +16,7 @@ use crate::machine::Kind;
 use crate::machine::Machine;
 use crate::noun::cell::{Cell, ReadersOrdered, WordWrite};
 use crate::noun::pool::Plan;
-use crate::noun::stream::{Queued, Work};
+use crate::noun::stream::Work;
 use crate::op::{Show, Verb};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{NondetValues, Poll};
@@ -258,18 +258,11 @@ impl Machine {
 impl Cx<'_> {
     /// A host thread works on a flag, or has a stream do it.
     pub(crate) fn run_flag(&mut self, (flag, act): (Token, FlagAct), stream: Option<Token>) {
-        let (m, rank, op) = (self.m, self.rank, self.op);
-        let mut clock = self.this().clock().clone();
         if let Some(stream) = stream {
-            self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
-            m.enqueue(
-                self.state,
-                rank,
-                stream,
-                Queued { work: Work::Flag(flag, act), issue: clock, op, replay: None },
-            );
+            self.launch(stream, Work::Flag(flag, act));
         } else {
-            m.act(self.state, (flag, act), &mut clock, op);
+            let mut clock = self.this().clock().clone();
+            self.m.act(self.state, (flag, act), &mut clock, self.op);
             *self.this_mut().clock_mut() = clock;
         }
         self.done(&[]);

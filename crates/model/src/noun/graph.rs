@@ -639,18 +639,17 @@ impl Cx<'_> {
             m.enqueue(state, rank, stream, op);
         };
         // A replay waits for the one before it, whichever stream that was on.
-        let over = m.own_name(OwnName::OfGraph { graph: name, of: name });
+        let own = |of: Token| m.own_name(OwnName::OfGraph { graph: name, of });
+        let over = own(name);
         let before = self.me().generation(over);
         enqueue(self.state, stream, Work::Wait(over, before), op);
         let mut records: BTreeMap<Token, u32> = BTreeMap::new();
         let mut launched: BTreeMap<CommId, u32> = BTreeMap::new();
-        let runs_on = |of: Token| {
-            if of == graph.origin { stream } else { m.own_name(OwnName::OfGraph { graph: name, of }) }
-        };
+        let runs_on = |of: Token| if of == graph.origin { stream } else { own(of) };
         for node in graph.nodes.iter() {
             let on = runs_on(node.stream);
             let mut instance = |state: &State, event: Token, nth: u32| {
-                let event = m.own_name(OwnName::OfGraph { graph: name, of: event });
+                let event = own(event);
                 let base = *records.entry(event).or_insert_with(|| state.rank(rank).generation(event));
                 (event, base + nth)
             };
@@ -686,7 +685,7 @@ impl Cx<'_> {
         }
         for node in graph.nodes.iter() {
             if let Work::Record(event, nth) = node.work {
-                let event = m.own_name(OwnName::OfGraph { graph: name, of: event });
+                let event = own(event);
                 self.me_mut().note_records(event, records[&event] + nth);
             }
         }

@@ -76,14 +76,10 @@ impl Verb for GroupOp {
     fn recorded(&self, here: Here<'_>) -> bool {
         match self {
             Self::Start => false,
-            Self::End => here.this().group().calls.iter().any(|call| match call {
-                GroupCall::Launch { launch, .. } => here.records_on(launch.call.stream),
-                GroupCall::Transfer { stream, .. } => here.records_on(*stream),
-                GroupCall::Init { .. }
-                | GroupCall::Split { .. }
-                | GroupCall::Ends { .. }
-                | GroupCall::Register { .. } => false,
-            }),
+            Self::End => {
+                let calls = here.this().group().calls.iter();
+                calls.filter_map(GroupCall::stream).any(|stream| here.records_on(stream))
+            }
         }
     }
 
@@ -303,12 +299,12 @@ impl Group {
 }
 
 impl Group {
-    /// Whether calls wait for the end of the group.
     /// The call that began it.
     pub(crate) fn begun(&self) -> Option<OpRef> {
         self.begun
     }
 
+    /// Whether calls wait for the end of the group.
     pub(crate) fn is_open(&self) -> bool {
         self.depth > 0
     }
@@ -632,12 +628,11 @@ impl Cx<'_> {
 
     /// Blocks that were freed since the calls that use them: they are launched only now.
     fn judge_freed_in_group(&mut self, launches: &[Launch], transfers: &[Called]) {
-        let of_launch =
-            |launch: &Launch| [(Arc::clone(&launch.send), launch.op), (Arc::clone(&launch.recv), launch.op)];
-        let of_transfers = transfers.iter().map(|(_, _, half)| (Arc::clone(&half.buffer), half.op));
-        let used: Vec<_> = launches.iter().flat_map(of_launch).chain(of_transfers).collect();
-        let own = used.into_iter().filter(|(buffer, _)| buffer.through.is_none());
-        own.for_each(|(buffer, op)| self.judge_freed(&buffer, op));
+        let of_launches =
+            launches.iter().flat_map(|launch| [(&launch.send, launch.op), (&launch.recv, launch.op)]);
+        let of_transfers = transfers.iter().map(|(_, _, half)| (&half.buffer, half.op));
+        let own = of_launches.chain(of_transfers).filter(|(buffer, _)| buffer.through.is_none());
+        own.for_each(|(buffer, op)| self.judge_freed(buffer, op));
     }
 
     /// Notes that a group launches on several communicators, and whether it can matter in which order. It cannot as long

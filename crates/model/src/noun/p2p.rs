@@ -31,7 +31,7 @@ use crate::noun::comm::CommState;
 use crate::noun::group::{GroupCall, LaunchedBy};
 use crate::noun::launch_order::{LaunchOrder, Ran};
 use crate::noun::rendezvous::Rendezvous;
-use crate::noun::stream::{Queued, Work};
+use crate::noun::stream::Work;
 use crate::noun::window::{INVALID_ARGUMENT, LastUse};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{Nondet, NondetValues, Poll};
@@ -64,6 +64,14 @@ impl Direction {
         match self {
             Self::Send => "send",
             Self::Recv => "recv",
+        }
+    }
+
+    /// The link of a call in this direction, by this rank and with this peer.
+    pub(crate) fn link(self, comm: CommId, rank: Rank, peer: Rank) -> Link {
+        match self {
+            Self::Send => Link { comm, from: rank, to: peer },
+            Self::Recv => Link { comm, from: peer, to: rank },
         }
     }
 }
@@ -150,7 +158,8 @@ impl Verb for Transfer {
 /// A transfer that was called: on which communicator, in which stream.
 pub(crate) type Called = (CommId, Token, Arc<Half>);
 
-/// `ncclInvalidUsage`: a rank sends to itself without the receive in the same group, or the other way round.
+/// `ncclInvalidUsage`: a rank sends to itself without the receive in the same group, or the other way round; or a group is
+/// given streams for one communicator that do not all record into one graph.
 pub(crate) const INVALID_USAGE: i32 = 5;
 
 /// How NCCL plans the pairs of a group on one communicator.
@@ -782,9 +791,7 @@ impl Cx<'_> {
             (launch.sequence, launch.issue) = self.next_launch((launch.comm, op), LaunchedBy::Call);
             self.count_transfers(&launch);
         }
-        let issue = self.this().clock().clone();
-        let work = Work::Transfers(Arc::new(launch));
-        m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay: None });
+        self.enqueue(stream, Work::Transfers(Arc::new(launch)), op);
     }
 
     /// Counts transfers that are launched, and not only recorded.

@@ -24,7 +24,7 @@ use crate::clock::Clock;
 use crate::history::{Lane, Moment};
 use crate::host::value::{Buffer, Owner, Value};
 use crate::id::Token;
-use crate::judge::finding::{About, Rule};
+use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Machine, locked};
 use crate::noun::memory::overlap;
 use crate::order::dependence::{Access, Object, ObjectKind};
@@ -355,14 +355,17 @@ impl Cx<'_> {
     }
 
     pub(crate) fn launch(&mut self, stream: Token, work: Work) {
-        let (m, rank, op) = (self.m, self.rank, self.op);
         self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
+        self.enqueue(stream, work, self.op);
+    }
+
+    /// Puts work at the end of a stream, as that of a call that knows what the thread knows now.
+    pub(crate) fn enqueue(&mut self, stream: Token, work: Work, op: OpRef) {
         let issue = self.this().clock().clone();
-        m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay: None });
+        self.m.enqueue(self.state, self.rank, stream, Queued { work, issue, op, replay: None });
     }
 
     pub(crate) fn stream_wait(&mut self, stream: Token, event: Token) {
-        let (m, rank, op) = (self.m, self.rank, self.op);
         self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
         self.access(Object::named(ObjectKind::Event, event), Access::Read);
         if self.wait_captured((stream, event)) {
@@ -371,13 +374,7 @@ impl Cx<'_> {
         }
         // The most recent record at the time of the call; before any, the wait does nothing.
         let recorded = self.me().generation(event);
-        let issue = self.this().clock().clone();
-        m.enqueue(
-            self.state,
-            rank,
-            stream,
-            Queued { work: Work::Wait(event, recorded), issue, op, replay: None },
-        );
+        self.enqueue(stream, Work::Wait(event, recorded), self.op);
         self.done(&[]);
     }
 

@@ -78,10 +78,7 @@ impl Half {
 
     /// The link of a transfer that this rank called.
     pub(crate) fn link(&self, comm: CommId, rank: Rank) -> Link {
-        match self.direction {
-            Direction::Send => Link { comm, from: rank, to: self.peer },
-            Direction::Recv => Link { comm, from: self.peer, to: rank },
-        }
+        self.direction.link(comm, rank, self.peer)
     }
 
     pub(super) fn registered(&self) -> bool {

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use super::{Queued, Work};
+use super::Work;
 use crate::cx::Cx;
 use crate::id::Token;
 use crate::judge::finding::OpRef;
@@ -63,23 +63,11 @@ impl Cx<'_> {
         let event = m.own_name(OwnName::OfGroup { comm, stream: awaited });
         if !m.record_captured(self.state, rank, (event, awaited), of_awaited) {
             let nth = self.me_mut().records(event);
-            let issue = self.this().clock().clone();
-            m.enqueue(
-                self.state,
-                rank,
-                awaited,
-                Queued { work: Work::Record(event, nth), issue, op: of_awaited, replay: None },
-            );
+            self.enqueue(awaited, Work::Record(event, nth), of_awaited);
         }
         if !self.wait_captured((stream, event)) {
             let nth = self.me().generation(event);
-            let issue = self.this().clock().clone();
-            m.enqueue(
-                self.state,
-                rank,
-                stream,
-                Queued { work: Work::Wait(event, nth), issue, op, replay: None },
-            );
+            self.enqueue(stream, Work::Wait(event, nth), op);
         }
     }
 }
