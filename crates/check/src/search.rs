@@ -24,6 +24,7 @@ pub mod repair;
 pub mod replay;
 mod same;
 pub mod trial;
+mod turn;
 pub mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};

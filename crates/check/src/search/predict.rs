@@ -9,15 +9,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rankcheck_model::machine::{InFlight, Rendezvous};
+use rankcheck_model::machine::InFlight;
 use rankcheck_model::{
-    Choice, Class, Config, Data, Machine, Mode, Nondet, OpRef, Outcome, Rank, Source, SourceError, State,
-    Thread,
+    Choice, Class, Config, Data, Machine, Mode, Nondet, Outcome, Rank, Source, SourceError, State, Thread,
 };
 
 use super::bounds::{BoundHit, Bounds};
 use super::changed::distinct;
 use super::explore::{Exploration, Witness, explore_as_decided};
+use super::turn::Turn;
 
 /// One way in which the run that is shown may end on a platform.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,17 +147,6 @@ fn left_open(machine: &Machine, choices: &[Choice]) -> BTreeSet<String> {
 /// A thread, and how many operations and questions it has done.
 type DecidedAt = (Rank, Thread, u32);
 
-/// What a choice is about, the same in every run that comes by it.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Turn {
-    /// What a thread does after so many steps.
-    Thread(Rank, Thread, u32),
-    /// All who wait there go on. Any of them stands for it.
-    Meets(Rendezvous),
-    /// The head of the n-th stream of a rank.
-    Stream(Rank, u32, OpRef),
-}
-
 /// The values and the schedule of a run.
 #[derive(Debug, Default)]
 pub(crate) struct DecidedRun {
@@ -187,7 +176,7 @@ impl DecidedRun {
                 run.values.entry(position(&machine, &state, *rank, *thread)).or_default().extend(own);
             }
             // Without reduction every step is a choice, and their order says nothing.
-            if reduced && let Some(turn) = turn(&machine, &state, choice) {
+            if reduced && let Some(turn) = Turn::of(&machine, &state, choice) {
                 let nth = run.turns.len();
                 run.turns.entry(turn).or_insert(nth);
             }
@@ -207,8 +196,9 @@ impl DecidedRun {
         if choices.len() < 2 {
             return;
         }
-        let when =
-            |choice: &Choice| turn(machine, state, choice).and_then(|turn| self.turns.get(&turn).copied());
+        let when = |choice: &Choice| {
+            Turn::of(machine, state, choice).and_then(|turn| self.turns.get(&turn).copied())
+        };
         if let Some(first) = choices.iter().filter_map(when).min() {
             choices.retain(|choice| when(choice) == Some(first));
         }
@@ -233,19 +223,4 @@ fn position(machine: &Machine, state: &State, rank: Rank, thread: Thread) -> Dec
 fn own_values(machine: &Machine, state: &State, (rank, thread): (Rank, Thread), values: &[u32]) -> Vec<u32> {
     let values = machine.nondet_of(state, rank, thread, values).into_iter();
     values.filter(|(of, _)| !is_of_platform(of)).map(|(_, value)| value).collect()
-}
-
-fn turn(machine: &Machine, state: &State, choice: &Choice) -> Option<Turn> {
-    match choice {
-        Choice::Thread(rank, thread) | Choice::Value(rank, thread, _) => {
-            Some(Machine::waits_in(state, *rank, *thread).map_or_else(
-                || Turn::Thread(*rank, *thread, state.rank(*rank).threads()[thread.at()].taken()),
-                Turn::Meets,
-            ))
-        }
-        Choice::Stream(rank, stream) => {
-            machine.head(state, *rank, *stream).map(|(head, _)| Turn::Stream(*rank, *stream, head))
-        }
-        Choice::Transfer(_) | Choice::Meet(_) => None,
-    }
 }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use rankcheck_model::describe::{NamesOf, uses};
 use rankcheck_model::edit::{Edits, OpPosition};
 use rankcheck_model::{
-    About, Answer, Choice, Config, Explain, FindingKey, Interruption, Loc, LocId, Machine, Mode, Nondet, Op,
-    OpRef, Rank, Rule, Slot, Source, SourceError, State, Statement, Symmetry, Terminator, ThreadStart,
+    About, Answer, Choice, Config, Explain, FindingKey, Interruption, Loc, Machine, Mode, Nondet, Op, OpRef,
+    Rank, Rule, Slot, Source, SourceError, State, Statement, Symmetry, Terminator, ThreadStart,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -21,6 +21,7 @@ use super::bounds::Bounds;
 use super::changed::changed;
 use super::explore::explore_agreeing;
 use super::replay::{Decided, decision};
+use super::turn::Turn;
 
 /// What a change does to the finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,12 +47,10 @@ pub struct Performed {
     pub produces: Range<u32>,
 }
 
-/// What a choice of the run was about, and what was chosen. It says the same of a run in which less happens.
+/// What a choice of the run was about, and what was chosen.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct TakenChoice {
-    at: OpPosition,
-    loc: LocId,
-    on_stream: bool,
+    turn: Turn,
     /// The values; none for an order.
     values: Option<Vec<u32>>,
 }
@@ -128,7 +127,7 @@ impl KnownRun {
             let recorded = self.recorded(&moment, &choices);
             let (choice, nth) = recorded.unwrap_or_else(|| (choices[0].clone(), self.chosen.len()));
             if nth == self.chosen.len()
-                && let Some(chosen) = subject(&self.machine, &moment.state, &choice)
+                && let Some(chosen) = taken(&self.machine, &moment.state, &choice)
             {
                 self.by_choice.entry(chosen.clone()).or_default().push(nth);
                 self.chosen.push(chosen);
@@ -158,7 +157,7 @@ impl KnownRun {
     /// The choice that comes first in the recorded run, of those that are possible now.
     fn recorded(&self, moment: &Reached, choices: &[Choice]) -> Option<(Choice, usize)> {
         let known = choices.iter().filter_map(|choice| {
-            let of = self.by_choice.get(&subject(&self.machine, &moment.state, choice)?)?;
+            let of = self.by_choice.get(&taken(&self.machine, &moment.state, choice)?)?;
             let nth = of.iter().copied().find(|nth| !moment.is_taken(*nth))?;
             Some((choice, nth))
         });
@@ -333,7 +332,7 @@ impl<'a> Trials<'a> {
         settle(&mut state);
         let mut chosen = Vec::new();
         for choice in choices {
-            chosen.extend(subject(&machine, &state, choice));
+            chosen.extend(taken(&machine, &state, choice));
             machine.take(&mut state, choice);
             settle(&mut state);
         }
@@ -456,10 +455,13 @@ impl<'a> Trials<'a> {
         let mut known: FxHashMap<Did<'_>, Rank> = FxHashMap::default();
         let twin = |rank| {
             let did = self.performed.values().filter(|performed| performed.at.rank == rank);
-            let of = chosen.iter().filter(|chosen| chosen.at.rank == rank);
+            let of = chosen.iter().filter_map(|chosen| match &chosen.turn {
+                Turn::Thread { op, .. } if op.at.rank == rank => Some((op.at, chosen.values.as_deref()?)),
+                Turn::Thread { .. } | Turn::Meets(_) | Turn::Stream { .. } => None,
+            });
             let did = (
                 did.map(|performed| (performed.at.start, performed.op.as_ref())).collect(),
-                of.filter_map(|c| Some((c.at.start, c.at.index, c.values.as_deref()?))).collect(),
+                of.map(|(at, values)| (at.start, at.index, values)).collect(),
                 special.contains(&rank).then_some(rank),
             );
             *known.entry(did).or_insert(rank)
@@ -685,7 +687,7 @@ impl<'a> Trials<'a> {
                 return Ok(TrialResult::Unknown);
             }
             // An order that comes later is a choice that is still to be taken.
-            let later = subject(&of.machine, &moment.state, other)
+            let later = taken(&of.machine, &moment.state, other)
                 .filter(|chosen| chosen.values.is_none())
                 .and_then(|chosen| of.by_choice.get(&chosen))
                 .and_then(|of| of.iter().copied().find(|nth| !moment.is_taken(*nth)));
@@ -762,23 +764,13 @@ impl<'a> Trials<'a> {
     }
 }
 
-/// What a choice is about, for choices of the reduced semantics and values of the other.
-fn subject(machine: &Machine, state: &State, choice: &Choice) -> Option<TakenChoice> {
-    let (op, on_stream, values) = match choice {
-        Choice::Value(rank, thread, values) => {
-            (machine.next_op(state, *rank, *thread), false, Some(values.clone()))
-        }
-        Choice::Thread(rank, thread) => (machine.next_op(state, *rank, *thread), false, None),
-        Choice::Stream(rank, stream) => (machine.head(state, *rank, *stream)?.0, true, None),
-        Choice::Transfer(_) | Choice::Meet(_) => return None,
+/// What a choice takes, for choices of the reduced semantics and values of the other.
+fn taken(machine: &Machine, state: &State, choice: &Choice) -> Option<TakenChoice> {
+    let values = match choice {
+        Choice::Value(_, _, values) => Some(values.clone()),
+        Choice::Thread(..) | Choice::Stream(..) | Choice::Transfer(_) | Choice::Meet(_) => None,
     };
-    let start = state.rank(op.rank).threads().get(op.thread.at())?.start();
-    Some(TakenChoice {
-        at: OpPosition { rank: op.rank, start, index: op.index },
-        loc: op.loc,
-        on_stream,
-        values,
-    })
+    Some(TakenChoice { turn: Turn::of(machine, state, choice)?, values })
 }
 
 type PerformedOps = BTreeMap<OpPosition, Performed>;

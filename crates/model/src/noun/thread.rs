@@ -235,6 +235,7 @@ impl Machine {
             block,
             next: 0,
             index: 0,
+            begun: clock.epoch(),
             slots: Slots::default(),
             chosen: Vec::new(),
             status: Status::Ready,
@@ -286,7 +287,7 @@ impl Cx<'_> {
         let missing = given.unwrap_or(0).saturating_sub(u32::try_from(slots.len()).expect("few slots"));
         t.slots.add(&vec![Value::Null; missing as usize]);
         t.next += 1;
-        t.index += 1;
+        t.begin();
         t.chosen.clear();
         t.status = Status::Ready;
         t.settle();
@@ -308,7 +309,7 @@ impl Cx<'_> {
             _ => t.slots.add(slots),
         }
         Arc::make_mut(&mut t.answers).push(answer);
-        t.index += 1;
+        t.begin();
         t.chosen.clear();
         if let Some(block) = m.block(original, t.start, &t.answers) {
             t.place = m.place(original, t.start, &t.answers);

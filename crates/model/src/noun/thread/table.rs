@@ -89,6 +89,8 @@ pub struct ThreadState {
     pub(super) next: u32,
     /// Operations and questions done so far.
     pub(super) index: u32,
+    /// Steps taken when it came to its next operation.
+    pub(super) begun: u32,
     pub(super) slots: Slots,
     /// Choices made for the next operation.
     pub(super) chosen: Vec<u32>,
@@ -107,6 +109,7 @@ walk!(apart struct ThreadState {
     next: hashed fixed,
     // It follows from the answers and from where the thread stands.
     index: explains fixed,
+    begun: explains fixed,
     slots: (Slots::hash) fixed,
     chosen: hashed fixed,
     // A rendezvous names members, which are the whole world where ranks are renumbered, or a link, and ranks are told
@@ -133,8 +136,20 @@ impl Identify for Threads {
 
 impl Identify for ThreadState {
     fn identify(&self, to: &mut StateIdentity<'_>) {
-        let Self { start, answers: _, block: _, place, next, index: _, slots, chosen, status, group, clock } =
-            self;
+        let Self {
+            start,
+            answers: _,
+            block: _,
+            place,
+            next,
+            index: _,
+            begun: _,
+            slots,
+            chosen,
+            status,
+            group,
+            clock,
+        } = self;
         (start, status, chosen).hash(to);
         group.identify(to);
         // Nothing is left to run.
@@ -288,10 +303,17 @@ impl ThreadState {
         }
     }
 
-    /// How many steps it has taken. A call that waits for others takes several: one to enter, and one to go on.
+    /// How many steps it has taken of its next operation. A call that waits for others takes several: one to enter, and
+    /// one to go on.
     #[must_use]
     pub fn taken(&self) -> u32 {
-        self.clock.epoch()
+        self.clock.epoch() - self.begun
+    }
+
+    /// It comes to its next operation.
+    pub(super) fn begin(&mut self) {
+        self.index += 1;
+        self.begun = self.clock.epoch();
     }
 
     /// Where the thread stands.
