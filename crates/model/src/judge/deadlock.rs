@@ -10,21 +10,21 @@
 
 mod sentence;
 
-use std::sync::Arc;
-
 use crate::clock::CausalPast;
 use crate::cx::Here;
 use crate::host::value::{CommId, Value};
 use crate::id::Token;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Explain, Machine};
+use crate::noun::graph::GraphOp;
+use crate::noun::group::GroupCall;
 use crate::noun::p2p::{Half, Link, Planned, Transfers};
 use crate::noun::rendezvous::Rendezvous;
 use crate::noun::stream::{Queued, Work};
 use crate::noun::thread::Next;
 use crate::noun::thread::Status;
 use crate::op::{ExchangeOp, FlagOp, Op, StoreOp, ThreadOp};
-use crate::program::Statement;
+use crate::program::{Operand, Statement};
 use crate::rank::Rank;
 use crate::state::State;
 
@@ -128,6 +128,19 @@ pub struct Standing {
     pub stream: Option<u32>,
     /// Whom it waits for; nobody where that was found out otherwise.
     pub awaits: Vec<Awaited>,
+}
+
+/// A call that a thread comes to, or has put into its group.
+enum CallToCome<'a> {
+    Ahead(&'a Op),
+    Grouped(&'a GroupCall),
+}
+
+impl Here<'_> {
+    /// Whether an operand is a communicator, as far as it is known.
+    fn may_be(self, operand: &Operand, comm: CommId) -> bool {
+        !matches!(Machine::value(self.state, self.rank, operand), Value::Comm(of) if of != comm)
+    }
 }
 
 impl Machine {
@@ -373,9 +386,15 @@ impl Machine {
                     if threads.is_empty() {
                         return (Vec::new(), Some(Never::Ended(*absent)));
                     }
-                    if let Rendezvous::Link(link, _) = rendezvous
-                        && !self.may_come_to_link(state, *absent, *link)
-                    {
+                    let may_come = match rendezvous {
+                        Rendezvous::Link(link, _) => self.may_come_to_link(state, *absent, *link),
+                        Rendezvous::Connect(comm, _) => self.may_launch_on(state, *absent, *comm),
+                        Rendezvous::Init(..)
+                        | Rendezvous::Setup(..)
+                        | Rendezvous::Exchange(..)
+                        | Rendezvous::Host(..) => true,
+                    };
+                    if !may_come {
                         return (Vec::new(), Some(Never::Missing(*absent)));
                     }
                     targets.extend(threads);
@@ -479,23 +498,38 @@ impl Machine {
     /// Whether a rank may still make a call that has its end of a link.
     fn may_come_to_link(&self, state: &State, rank: Rank, link: Link) -> bool {
         let members = self.members(link.comm);
-        let ahead = |statement: &Statement| match &*statement.op {
-            Op::Transfer(call) => {
-                let of = Self::value(state, rank, &call.comm);
+        self.may_call(state, rank, |here, op| match op {
+            CallToCome::Ahead(Op::Transfer(call)) => {
                 let peer = members.get(call.peer as usize);
-                !matches!(of, Value::Comm(of) if of != link.comm)
+                here.may_be(&call.comm, link.comm)
                     && peer.is_some_and(|peer| call.direction.link(link.comm, rank, *peer) == link)
             }
-            Op::Collective(call) => call.kind.is_made_of_transfers(),
-            _ => false,
-        };
+            CallToCome::Ahead(Op::Collective(call)) => call.kind.is_made_of_transfers(),
+            CallToCome::Ahead(op) => matches!(op, Op::Graph(GraphOp::Replay { .. })),
+            CallToCome::Grouped(GroupCall::Transfer { comm, transfer, .. }) => {
+                transfer.link(*comm, rank) == link
+            }
+            CallToCome::Grouped(_) => false,
+        })
+    }
+
+    /// Whether a rank may still launch a collective on a communicator.
+    fn may_launch_on(&self, state: &State, rank: Rank, comm: CommId) -> bool {
+        self.may_call(state, rank, |here, op| match op {
+            CallToCome::Ahead(Op::Collective(call)) => here.may_be(&call.comm, comm),
+            CallToCome::Ahead(op) => matches!(op, Op::Graph(GraphOp::Replay { .. })),
+            CallToCome::Grouped(call) => matches!(call, GroupCall::Launch { comm: of, .. } if *of == comm),
+        })
+    }
+
+    /// Whether a rank may still make such a call, or has made it in a group that is open.
+    fn may_call(&self, state: &State, rank: Rank, such: impl Fn(Here<'_>, CallToCome<'_>) -> bool) -> bool {
         let mut threads = (0..).zip(state.rank(rank).threads()).filter(|(_, thread)| thread.running());
         threads.any(|(at, thread)| {
             let here = self.here(state, rank, at);
-            let grouped = |(comm, _, half): &(CommId, Token, Arc<Half>)| half.link(*comm, rank) == link;
             Self::goes_on_unknown(state, rank, at)
-                || thread.ahead().iter().any(ahead)
-                || here.grouped_transfers().iter().any(grouped)
+                || thread.ahead().iter().any(|statement| such(here, CallToCome::Ahead(&statement.op)))
+                || thread.group().calls().iter().any(|call| such(here, CallToCome::Grouped(call)))
         })
     }
 
@@ -535,7 +569,7 @@ impl Machine {
                     let nth = |work: &Work| matches!(work, Work::Collective(l) if (l.comm, l.nth) == (comm, launch.nth));
                     (*member, Self::holding(state, nodes, *member, nth))
                 });
-                Self::waits_for_launches(nodes, partners)
+                Self::waits_for_launches(nodes, partners, |member| self.may_launch_on(state, member, comm))
             }
             Work::Transfers(launch) => {
                 if let Some(first) = self.waits_in_launch_order(state, nodes, rank, head) {
@@ -547,7 +581,11 @@ impl Machine {
                     };
                     (half.peer, Self::holding(state, nodes, half.peer, other))
                 });
-                Self::waits_for_launches(nodes, partners)
+                let may_come = |peer: Rank| {
+                    let mut halves = self.open_halves(state, rank, launch).filter(|half| half.peer == peer);
+                    halves.any(|half| self.may_come_to_link(state, peer, half.link(launch.comm, rank)))
+                };
+                Self::waits_for_launches(nodes, partners, may_come)
             }
             Work::Wait(event, nth) => {
                 let targets = Self::streams_where(state, nodes, rank, |stream| {
@@ -591,14 +629,18 @@ impl Machine {
     fn waits_for_launches(
         nodes: &[WaitNode],
         partners: impl Iterator<Item = (Rank, Vec<usize>)>,
+        may_come: impl Fn(Rank) -> bool,
     ) -> (Vec<usize>, Option<Never>) {
         let mut targets = Vec::new();
         for (partner, mut standing) in partners {
             if standing.is_empty() {
                 standing = Self::threads_of(nodes, partner);
-            }
-            if standing.is_empty() {
-                return (Vec::new(), Some(Never::Ended(partner)));
+                if standing.is_empty() {
+                    return (Vec::new(), Some(Never::Ended(partner)));
+                }
+                if !may_come(partner) {
+                    return (Vec::new(), Some(Never::Missing(partner)));
+                }
             }
             targets.extend(standing);
         }

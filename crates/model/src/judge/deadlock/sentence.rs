@@ -295,12 +295,20 @@ impl Machine {
                     text.push_str(&format!(" (last at {})", self.at(&last)));
                 }
             }
+            (Some(Never::Missing(rank)), _) if node.rule == Rule::Win7 => text.push_str(&format!(
+                " {of} rank {}, which launched it on the symmetric kernel: the buffer is registered there and not here",
+                rank.0
+            )),
             (Some(Never::Missing(rank)), _) => {
-                let half = match node.about {
-                    Some(About::Pair(_, from, _)) if from == rank => "send",
-                    _ => "receive",
+                let lacks = match node.about {
+                    Some(About::Pair(_, from, _)) if from == rank => "has no send for it".to_owned(),
+                    Some(About::Pair(..)) => "has no receive for it".to_owned(),
+                    Some(About::Comm(comm)) => {
+                        format!("launches no more collectives on {}", self.comm_name_on(rank, comm))
+                    }
+                    _ => "does not launch it".to_owned(),
                 };
-                text.push_str(&format!(" {of} rank {}, which has no {half} for it", rank.0));
+                text.push_str(&format!(" {of} rank {}, which {lacks}", rank.0));
             }
             (Some(Never::Nobody), last) => text.push_str(&self.nobody(state, node, last)),
             // It waits for itself.
