@@ -158,12 +158,14 @@ struct Mapping {
     opens: Vec<Moment>,
     uses: Vec<Moment>,
     closed: Option<Moment>,
+    /// What those knew who closed it while others had it open: the last close, which unmaps it, comes after theirs.
+    closers: Option<Clock>,
 }
 
 impl Mapping {
     /// One that is not open.
     fn new(of: Rank, memory: MemoryId) -> Self {
-        Self { of, memory, count: 0, opens: Vec::new(), uses: Vec::new(), closed: None }
+        Self { of, memory, count: 0, opens: Vec::new(), uses: Vec::new(), closed: None, closers: None }
     }
 }
 
@@ -174,6 +176,7 @@ walk!(struct Mapping {
     opens: derived fixed,
     uses: derived fixed,
     closed: derived fixed,
+    closers: derived fixed,
 });
 
 /// Memory of other ranks that a rank has or had open.
@@ -298,22 +301,19 @@ impl Cx<'_> {
     fn export(&mut self, buffer: &Operand, kind: HandleKind) {
         let (rank, op) = (self.rank, self.op);
         let handle = self.given(buffer, op).and_then(|buffer| {
+            if buffer.through.is_some() {
+                self.find_unshareable(&buffer, op, "a mapping");
+                return None;
+            }
             let memory = self.me().memory(buffer.memory)?;
-            if memory.kind().handle() == kind && buffer.through.is_none() {
+            if memory.kind().handle() == kind {
                 let whole = Buffer { block: None, ..Buffer::clone(memory.whole()) };
                 return Some(Value::Handle(rank, Arc::new(whole)));
             }
-            let why = match buffer.through {
-                Some(_) => "a mapping".to_owned(),
-                None => {
-                    let vendor_call = memory.kind().vendor_call();
-                    match kind {
-                        HandleKind::Ipc => format!("memory of {vendor_call} and not of cudaMalloc"),
-                        HandleKind::Shareable => {
-                            format!("memory of {vendor_call} and has no shareable handle")
-                        }
-                    }
-                }
+            let vendor_call = memory.kind().vendor_call();
+            let why = match kind {
+                HandleKind::Ipc => format!("memory of {vendor_call} and not of cudaMalloc"),
+                HandleKind::Shareable => format!("memory of {vendor_call} and has no shareable handle"),
             };
             self.find_unshareable(&buffer, op, &why);
             None
@@ -439,16 +439,22 @@ impl Cx<'_> {
             return;
         };
         self.access(Object::memory(buffer.memory), Access::Write);
-        let moment = self.here().moment();
+        let (moment, mut known) = (self.here().moment(), self.this().clock().clone());
         let row = &mut Mappings::of_mut(self.me_mut()).rows[through.nth as usize];
         if row.count == 0 {
             self.find_not_open(about, "a mapping that is closed");
+            self.done(&[]);
+            return;
+        }
+        row.count -= 1;
+        if let Some(before) = row.closers.take() {
+            known.join(&before);
+        }
+        if row.count == 0 {
+            row.closed = Some(moment);
+            self.judge_uses(through.nth, &known);
         } else {
-            row.count -= 1;
-            if row.count == 0 {
-                row.closed = Some(moment);
-                self.judge_uses(through.nth);
-            }
+            row.closers = Some(known);
         }
         self.done(&[]);
     }
@@ -462,15 +468,14 @@ impl Cx<'_> {
         });
     }
 
-    /// What the rank still does with memory of a peer when it closes its last mapping of it.
-    fn judge_uses(&mut self, nth: u32) {
-        let (m, rank, thread, op) = (self.m, self.rank, self.thread, self.op);
+    /// What the rank still does with memory of a peer when its last mapping of it is closed, by those who know so much.
+    fn judge_uses(&mut self, nth: u32, clock: &Clock) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
         let r = self.me();
-        let clock = r.thread(thread).clock().clone();
         let row = &Mappings::of(r).rows[nth as usize];
         let (home, memory) = (row.of, row.memory);
         // What the owner's memory remembers is too little: a later write of somebody else takes the place of a use.
-        let running = row.uses.iter().find(|used| !used.before(&clock)).map(|used| used.op);
+        let running = row.uses.iter().find(|used| !used.before(clock)).map(|used| used.op);
         let of_mapping = |buffer: &&Buffer| buffer.through == Some(MappingId { of: home, nth });
         let queued =
             r.queued().find(|queued| queued.work.buffers().iter().any(of_mapping)).map(|queued| queued.op);
