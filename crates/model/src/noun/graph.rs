@@ -150,6 +150,8 @@ const UNJOINED: i32 = 904;
 const WRONG_THREAD: i32 = 908;
 /// `cudaErrorStreamCaptureIsolation`: a stream that records waits for what is not recorded.
 const ISOLATION: i32 = 905;
+/// `cudaErrorStreamCaptureMerge`: what a wait in one capture for an event of another returns (measured).
+const MERGE: i32 = 902;
 /// `cudaErrorIllegalState`: the stream records already, or nothing records.
 const ILLEGAL_STATE: i32 = 401;
 
@@ -184,7 +186,7 @@ impl Machine {
                 self.cx(state, rank, thread).fail(call, code);
             }
             Work::Collective(launch) => {
-                let call = format!("{}.{}", self.comm_name(launch.comm), launch.call.kind.name());
+                let call = format!("{}.{}", self.comm_name_on(rank, launch.comm), launch.call.kind.name());
                 self.cx(state, rank, thread).fail(call, UNHANDLED);
                 // NCCL has numbered what it could not launch.
                 Self::undefine(state, op.op);
@@ -435,8 +437,11 @@ impl Cx<'_> {
             (Some(_), None) if r.generation(event) == 0 => return true,
             (Some(into), _) => {
                 self.malformed((into, &call()), op, "waits for what it does not record");
-                Graphs::of_mut(self.me_mut()).rows[into].1.stage = Stage::Invalid;
-                self.fail(call(), ISOLATION);
+                // Where both record, neither goes on (measured).
+                for at in [Some(into), of].into_iter().flatten() {
+                    Graphs::of_mut(self.me_mut()).rows[at].1.stage = Stage::Invalid;
+                }
+                self.fail(call(), if of.is_some() { MERGE } else { ISOLATION });
                 return true;
             }
         };
@@ -485,7 +490,7 @@ impl Cx<'_> {
                 let at = self.made((*graph, "destroys"), op);
                 if let Some(at) = at {
                     let row = &mut Graphs::of_mut(self.me_mut()).rows[at].1;
-                    row.stage = Stage::Gone;
+                    row.stage = Stage::Destroyed;
                     row.nodes = Arc::default();
                 }
                 self.done(&[]);
@@ -567,9 +572,9 @@ impl Cx<'_> {
         let code = match graph.stage {
             Stage::Recording if graph.joined() => None,
             Stage::Recording => Some(UNJOINED),
-            Stage::Invalid | Stage::Made | Stage::Gone => Some(INVALIDATED),
+            Stage::Invalid | Stage::Made | Stage::Failed | Stage::Destroyed => Some(INVALIDATED),
         };
-        graph.stage = if code.is_some() { Stage::Gone } else { Stage::Made };
+        graph.stage = if code.is_some() { Stage::Failed } else { Stage::Made };
         graph.streams.clear();
         graph.records.clear();
         let Some(code) = code else {
@@ -595,16 +600,22 @@ impl Cx<'_> {
             return Some(at);
         }
         let past = self.here().past();
+        let known = at.map(|at| &Graphs::of(r).rows[at].1).map(|graph| (graph.begin, graph.stage));
         let mut ops = vec![op];
-        ops.extend(at.map(|at| Graphs::of(r).rows[at].1.begin));
+        ops.extend(known.map(|(begin, _)| begin));
         let verb = if does == "replays" { "replay" } else { "destroy" };
         m.find(self.state, Rule::Graph6, About::Of(rank, name), &ops, past, || {
-            let why = match ops.get(1) {
-                Some(begin) => {
-                    format!("whose capture (begun at {}) gave no graph, or is destroyed", m.at(begin))
-                }
-                None => "which was never captured".to_owned(),
-            };
+            let why = known.map_or_else(
+                || "which was never captured".to_owned(),
+                |(begin, stage)| {
+                    let begun = format!("(begun at {})", m.at(&begin));
+                    match stage {
+                        Stage::Recording | Stage::Invalid => format!("whose capture {begun} has not ended"),
+                        Stage::Failed => format!("whose capture {begun} gave no graph"),
+                        Stage::Made | Stage::Destroyed => format!("whose graph {begun} is destroyed"),
+                    }
+                },
+            );
             format!("rank {} {does} {} ({}), {why}", rank.0, m.name(name), m.at(&op))
         });
         self.fail(format!("{}.{verb}", m.name(name)), INVALID_VALUE);

@@ -24,8 +24,10 @@ pub(super) enum Stage {
     Invalid,
     /// It can be replayed.
     Made,
-    /// It was destroyed, or its capture failed.
-    Gone,
+    /// Its capture ended without one.
+    Failed,
+    /// It was made, and destroyed since.
+    Destroyed,
 }
 
 /// A recorded operation and the stream on which it was launched.
@@ -98,7 +100,7 @@ impl Graph {
 
     /// Whether it may still be replayed.
     pub(super) fn lives(&self) -> bool {
-        self.stage != Stage::Gone
+        !matches!(self.stage, Stage::Failed | Stage::Destroyed)
     }
 
     /// Whether unsafe calls of a thread are forbidden.
