@@ -295,6 +295,22 @@ impl Op {
         }
     }
 
+    /// Whether both allocate, and the same but for the name.
+    #[must_use]
+    pub fn is_but_for_its_name(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Memory(MemoryOp::Alloc { name: _, len_bytes, memory }),
+                Self::Memory(MemoryOp::Alloc { name: _, len_bytes: len_of_other, memory: memory_of_other }),
+            ) => (len_bytes, memory) == (len_of_other, memory_of_other),
+            (
+                Self::Pool(PoolOp::Alloc { name: _, pool, len_bytes, stream }),
+                Self::Pool(PoolOp::Alloc { name: _, pool: of_other, len_bytes: len, stream: on }),
+            ) => (pool, len_bytes, stream) == (of_other, len, on),
+            _ => false,
+        }
+    }
+
     /// The operation in the spec's own names: `tp.register(x)`. `token` says what a name is called, `operand` what
     /// an operand is at that moment.
     #[must_use]

@@ -337,12 +337,13 @@ impl Explaining<'_> {
                 }
                 let common = *common.get_or_insert(a.or(b).map_or(0, |first| first.slots));
                 // What the other does too, and only later, is no more than done in another order.
-                let more = |of: Option<&AlikeOperation>,
-                            own: &[AlikeOperation],
-                            others: &[AlikeOperation]| {
-                    let count = |all: &[AlikeOperation]| all.iter().filter(|op| same(Some(op), of)).count();
-                    count(own) > count(others)
-                };
+                let more =
+                    |of: Option<&AlikeOperation>, own: &[AlikeOperation], others: &[AlikeOperation]| {
+                        let told = of.map(|of| &of.call);
+                        let count =
+                            |all: &[AlikeOperation]| all.iter().filter(|op| Some(&op.call) == told).count();
+                        count(own) > count(others)
+                    };
                 // What the other would do behind the call in which it waits is nothing that it does not do.
                 let lacks = |whose: Rank, of: Option<&AlikeOperation>| {
                     of.is_some_and(|of| !self.trials.may_do(whose, &of.op))
@@ -355,13 +356,15 @@ impl Explaining<'_> {
                     (None, (at + 1, there + 1))
                 };
                 (at, there) = moved;
-                let exchanged = || {
-                    let (a, b) = (a?, b?);
-                    self.exchange(a, b, common).or_else(|| self.exchange(b, a, common))
-                };
-                let cause = extra.or_else(exchanged);
-                if cause.is_some() {
-                    return Ok(cause);
+                if extra.is_some() {
+                    return Ok(extra);
+                }
+                let (Some(a), Some(b)) = (a, b) else { continue };
+                for (of, by) in [(a, b), (b, a)] {
+                    let exchanged = self.exchange(of, by, common)?;
+                    if exchanged.is_some() {
+                        return Ok(exchanged);
+                    }
                 }
             }
         }
@@ -376,18 +379,34 @@ impl Explaining<'_> {
     }
 
     /// An operation in whose place the peer does another. Slots before `common` are the same to both.
-    fn exchange(&mut self, of: &AlikeOperation, peer: &AlikeOperation, common: u32) -> Option<Cause> {
+    fn exchange(
+        &mut self,
+        of: &AlikeOperation,
+        peer: &AlikeOperation,
+        common: u32,
+    ) -> Result<Option<Cause>, SourceError> {
         let known = of.slots == peer.slots || peer.uses.iter().all(|slot| slot.index < common);
         let possible = peer.op.slots() <= of.op.slots() && peer.op.admits(of.position.rank);
         // What uses the result goes on with that of the other. Two calls of the same words differ in nothing that could be told.
-        let performed = self.trials.performed_at(of.position)?;
+        let Some(performed) = self.trials.performed_at(of.position) else { return Ok(None) };
         let usable = peer.op.makes_what_is_made_by(&of.op) || !self.trials.is_used(performed);
-        let text = |of: &AlikeOperation| self.shown.run.operation(&of.at).map(|operation| &operation.call);
-        if !(known && possible && usable) || text(of) == text(peer) {
-            return None;
+        let told_apart = of.call != peer.call && !peer.op.is_but_for_its_name(&of.op);
+        if !(known && possible && usable && told_apart) {
+            return Ok(None);
         }
         let trial = self.trials.exchanged(of.position, &peer.op);
-        self.is_gone(trial).then(|| Cause::Difference { at: of.at.clone(), peer: peer.at.clone() })
+        let alone = self.shown.broken.ops.iter().all(|at| at.op.rank == of.position.rank);
+        // What is not missed where it is left out only stands where the other one would have to.
+        let alike = peer.op.makes_what_is_made_by(&of.op);
+        let decides =
+            self.is_gone(trial) && (alike || (self.matters(of)? && (alone || self.matters(peer)?)));
+        Ok(decides.then(|| Cause::Difference { at: of.at.clone(), peer: peer.at.clone() }))
+    }
+
+    /// Whether the finding names an operation, or goes away without it.
+    fn matters(&mut self, of: &AlikeOperation) -> Result<bool, SourceError> {
+        let named = self.shown.broken.ops.iter().any(|at| at.is(&of.at));
+        Ok(named || self.trials.without(of.position)? != TrialResult::Stays)
     }
 
     /// Ranks whose operations are compared: those of the finding and of its marks with one another, and the one rank
@@ -425,6 +444,7 @@ impl Explaining<'_> {
             let (uses, slots) = (performed.uses.clone(), performed.produces.start);
             Some(AlikeOperation {
                 at: operation.at.clone(),
+                call: operation.call.clone(),
                 position,
                 op: performed.op.clone()?,
                 uses,
@@ -441,6 +461,8 @@ type DecidedValue = (usize, usize, Option<(usize, usize)>);
 /// An operation that ranks usually do alike.
 struct AlikeOperation {
     at: Located,
+    /// What the report says of it.
+    call: String,
     position: OpPosition,
     op: Op,
     uses: Vec<Slot>,

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use rankcheck_model::Rank;
 
 use super::words;
-use crate::search::{Cause, Counterexample, Decided, Located};
+use crate::search::{Cause, Counterexample, Decided, Located, Operation};
 
 /// What decided the finding: a decision or a difference that makes it go away where it falls otherwise.
 pub(super) fn because(out: &mut String, shown: &Counterexample) {
@@ -42,13 +42,13 @@ pub(in crate::report) fn cause(shown: &Counterexample) -> Option<String> {
             format!("on rank {}: {} ({})", at.op.rank.0, value(*decision, 0), at.loc)
         }
         Cause::Extra { at, peer } => {
-            format!(
-                "rank {} does {} ({}), and rank {} does not",
-                at.op.rank.0,
-                words(shown, at),
-                at.loc,
-                peer.0
-            )
+            let (rank, text) = (at.op.rank.0, words(shown, at));
+            let by_peer = |other: &&Operation| other.at.op.rank == *peer && other.call == text;
+            if shown.run.operations.iter().any(|other| by_peer(&other)) {
+                format!("rank {rank} does {text} once more ({}) than rank {}", at.loc, peer.0)
+            } else {
+                format!("rank {rank} does {text} ({}), and rank {} does not", at.loc, peer.0)
+            }
         }
         Cause::Difference { at, peer } => {
             let does = |at: &Located| (at.op.rank, format!("{} ({})", words(shown, at), at.loc));
