@@ -17,7 +17,7 @@ use rankcheck_model::{
 use super::bounds::{BoundHit, Bounds};
 use super::changed::distinct;
 use super::explore::{Exploration, Witness, explore_as_decided};
-use super::turn::Turn;
+use super::turn::{Turn, fails};
 
 /// One way in which the run that is shown may end on a platform.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -204,8 +204,9 @@ impl DecidedRun {
         }
         let fits = |choice: &Choice| {
             let Choice::Value(rank, thread, values) = choice else { return true };
+            // What did not fail in the run does not fail now, though it may be asked before what failed there.
             let Some(decided) = self.values.get(&position(machine, state, *rank, *thread)) else {
-                return true;
+                return self.is_empty() || !fails(machine, state, choice);
             };
             own_values(machine, state, (*rank, *thread), values) == *decided
         };

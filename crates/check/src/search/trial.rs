@@ -12,8 +12,8 @@ use std::sync::Arc;
 use rankcheck_model::describe::{NamesOf, uses};
 use rankcheck_model::edit::{Edits, OpPosition};
 use rankcheck_model::{
-    About, Answer, Choice, Config, Explain, FindingKey, Interruption, Loc, Machine, Mode, Nondet, Op, OpRef,
-    Rank, Rule, Slot, Source, SourceError, State, Statement, Symmetry, Terminator, ThreadStart,
+    About, Answer, Choice, Config, Explain, FindingKey, Interruption, Loc, Machine, Mode, Op, OpRef, Rank,
+    Rule, Slot, Source, SourceError, State, Statement, Symmetry, Terminator, ThreadStart,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -21,7 +21,7 @@ use super::bounds::Bounds;
 use super::changed::changed;
 use super::explore::explore_agreeing;
 use super::replay::{Decided, decision};
-use super::turn::Turn;
+use super::turn::{Turn, fails};
 
 /// What a change does to the finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,13 +171,6 @@ impl KnownRun {
         }
         self.machine.take(&mut moment.state, choice);
         self.machine.advance(&mut moment.state);
-    }
-
-    /// Whether a call fails, or a rank dies, with this choice.
-    fn fails(&self, state: &State, choice: &Choice) -> bool {
-        let Choice::Value(rank, thread, values) = choice else { return false };
-        let nondet = self.machine.nondet_of(state, *rank, *thread, values);
-        nondet.iter().any(|(of, value)| matches!(of, Nondet::Fault(_)) && *value == 1)
     }
 
     fn interrupted(&self) -> Result<(), Again> {
@@ -497,7 +490,8 @@ impl<'a> Trials<'a> {
                 open.push(moment);
             } else {
                 // What did not fail in the shown run does not fail now.
-                for choice in choices.iter().filter(|choice| !of.fails(&moment.state, choice)).rev() {
+                for choice in choices.iter().filter(|choice| !fails(&of.machine, &moment.state, choice)).rev()
+                {
                     let mut other = moment.clone();
                     of.take(&mut other, choice, None);
                     open.push(other);

@@ -4,7 +4,7 @@
 
 use rankcheck_model::edit::OpPosition;
 use rankcheck_model::machine::Rendezvous;
-use rankcheck_model::{Choice, LocId, Machine, OpRef, State};
+use rankcheck_model::{Choice, LocId, Machine, Nondet, OpRef, State};
 
 /// What a choice is about, the same in every run that comes by it, even where less happens before.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,4 +49,11 @@ impl Turn {
             Choice::Transfer(_) | Choice::Meet(_) => None,
         }
     }
+}
+
+/// Whether a call fails, or a rank dies, with this choice.
+pub(super) fn fails(machine: &Machine, state: &State, choice: &Choice) -> bool {
+    let Choice::Value(rank, thread, values) = choice else { return false };
+    let nondet = machine.nondet_of(state, *rank, *thread, values);
+    nondet.iter().any(|(of, value)| matches!(of, Nondet::Fault(_)) && *value == 1)
 }
