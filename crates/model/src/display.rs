@@ -68,7 +68,10 @@ impl Machine {
         {
             return self.name(name).to_string();
         }
-        self.value_name(&Self::value(state, rank, operand))
+        match Self::value(state, rank, operand) {
+            Value::Comm(comm) => self.comm_name_on(rank, comm).to_string(),
+            value => self.value_name(&value),
+        }
     }
 
     /// The name of the communicator that an open group will have put into a slot.

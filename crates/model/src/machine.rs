@@ -204,6 +204,8 @@ impl Config {
 pub struct CommInfo {
     /// The name that the program gave it; [`CommInfo::nth`] tells communicators of one name apart.
     pub name: Token,
+    /// Of a split, the name that each member gave it, where these differ: NCCL takes none.
+    pub names: Option<Arc<[Token]>>,
     /// The n-th of this name, or the set-up event of the parent that made it.
     pub nth: u32,
     /// The parent of a split.
@@ -512,8 +514,26 @@ impl Machine {
         look(comms.get(comm).expect("a communicator of this machine"))
     }
 
+    /// What a communicator is called: by all names that its members gave it, in their order.
     pub(crate) fn comm_name(&self, comm: CommId) -> Arc<str> {
-        self.name(self.known_comm(comm, |info| info.name))
+        let (name, names) = self.known_comm(comm, |info| (info.name, info.names.clone()));
+        let Some(names) = names else { return self.name(name) };
+        let mut different: Vec<Arc<str>> = Vec::new();
+        for name in names.iter().map(|name| self.name(*name)) {
+            if !different.contains(&name) {
+                different.push(name);
+            }
+        }
+        different.join("/").into()
+    }
+
+    /// What a rank calls a communicator.
+    pub(crate) fn comm_name_on(&self, rank: Rank, comm: CommId) -> Arc<str> {
+        let own = self.known_comm(comm, |info| {
+            let own = || info.members.iter().position(|member| *member == rank);
+            info.names.as_ref().and_then(|names| Some(names[own()?])).unwrap_or(info.name)
+        });
+        self.name(own)
     }
 
     pub(crate) fn comm_id(&self, info: CommInfo) -> CommId {

@@ -191,9 +191,9 @@ impl Verb for CommOp {
             },
             Self::Split { .. } => address(nondet),
             Self::Finalize { comm } => Poll::once(here.captured(comm).is_none() && here.is_over(comm)),
-            Self::Destroy { comm, .. } => Poll::once(match here.parts_from(comm) {
+            Self::Destroy { comm, parting } => Poll::once(match here.parts_from(comm) {
                 Some(comm) => here.m.kept_by(here.state, here.rank, comm).next().is_none(),
-                None => here.captured(comm).is_none(),
+                None => here.captured(comm).is_none() && (!here.finalizes(*parting) || here.is_over(comm)),
             }),
         }
     }
@@ -233,7 +233,7 @@ impl Verb for CommOp {
                 Awaits::ThreadsOfRank
             }
             Self::Finalize { .. } => Awaits::Streams,
-            Self::Destroy { comm, .. } => here.parts_from(comm).map_or(Awaits::Nobody, Awaits::Members),
+            Self::Destroy { comm, .. } => here.parts_from(comm).map_or(Awaits::Streams, Awaits::Members),
             Self::Init { .. } | Self::Split { .. } => Awaits::Nobody,
         }
     }
@@ -255,6 +255,12 @@ impl Here<'_> {
             Value::Comm(comm) => Machine::capturing(self.state, self.rank, comm).map(|_| comm),
             _ => None,
         }
+    }
+
+    /// Whether a destruction that leaves the others so finalizes the communicator first. What the end of a group waits for is
+    /// not modelled.
+    fn finalizes(self, parting: Parting) -> bool {
+        parting == Parting::Together && !self.this().group().is_open()
     }
 
     /// Whether everything that the rank launched on a communicator is over.
@@ -361,26 +367,28 @@ impl Machine {
             Setup::Split { color, .. } => color.filter(|color| *color != NO_COLOR),
             Setup::Register { .. } => None,
         };
-        let mut of_color: BTreeMap<i64, Vec<Rank>> = BTreeMap::new();
+        let mut of_color: BTreeMap<i64, Vec<(Rank, Token)>> = BTreeMap::new();
         for ((rank, _), event) in here.iter().zip(events) {
-            if let Some(color) = color(event) {
-                of_color.entry(color).or_default().push(*rank);
+            if let (Some(color), Setup::Split { name, .. }) = (color(event), event) {
+                of_color.entry(color).or_default().push((*rank, *name));
             }
         }
-        let of_color: BTreeMap<i64, Arc<[Rank]>> =
-            of_color.into_iter().map(|(color, members)| (color, members.into())).collect();
-        let mut children_of: BTreeMap<(Token, i64), CommId> = BTreeMap::new();
+        // NCCL knows no names: whoever gives the same color is in the same child.
+        let child = |(color, members): (i64, Vec<(Rank, Token)>)| {
+            let (members, names): (Vec<Rank>, Vec<Token>) = members.into_iter().unzip();
+            let name = names[0];
+            let names = names.iter().any(|other| *other != name).then(|| names.into());
+            let info = CommInfo { name, names, nth, parent: Some(comm), members: members.into() };
+            (color, self.comm_id(info))
+        };
+        let children_of: BTreeMap<i64, CommId> = of_color.into_iter().map(child).collect();
         let rendezvous = Rendezvous::Setup(comm, nth);
         for ((rank, thread), event) in here.iter().zip(events) {
-            let Setup::Split { name, .. } = event else { unreachable!("all are splits") };
             let Some(mine) = color(event) else {
                 self.cx(state, *rank, *thread).returns_with(&rendezvous, Value::Null);
                 continue;
             };
-            let child = *children_of.entry((*name, mine)).or_insert_with(|| {
-                let members = Arc::clone(&of_color[&mine]);
-                self.comm_id(CommInfo { name: *name, nth, parent: Some(comm), members })
-            });
+            let child = children_of[&mine];
             let children = state.rank(*rank).comm(comm).map_or(Resources::Own, |parent| parent.children);
             let family = match children {
                 Resources::Own => child,
@@ -620,7 +628,7 @@ impl Cx<'_> {
         };
         if let Some(color) = color.filter(|color| *color < NO_COLOR) {
             // It is compared with the colors of others as any is (`init.cc:1455-1472`).
-            let call = format!("{}.split", self.m.comm_name(comm));
+            let call = format!("{}.split", self.m.comm_name_on(self.rank, comm));
             self.judge_argument(comm, &call, &format!("color {color}, which is negative and not -1"));
         }
         let given = self.here().own_picks();
@@ -671,20 +679,23 @@ impl Cx<'_> {
                 let ended = m.and_where("finalized", ended);
                 format!("rank {} finalizes {} again ({}){ended}", rank.0, m.comm_name(comm), m.at(&op))
             });
-            self.fail(format!("{}.finalize", m.comm_name(comm)), 4);
+            self.fail(format!("{}.finalize", m.comm_name_on(self.rank, comm)), 4);
             self.done(&[]);
             return;
         }
-        // What the communicator ran is over. Of other work nothing is known, however much of it is over too.
-        self.access(Object::DEVICE, Access::Write);
+        self.learn_completed(comm);
         self.ends_in_group(comm);
-        let comm_state = self.state.rank_mut(rank).comm_mut(comm);
-        comm_state.end(Life::Finalized, op);
-        let completed = comm_state.completed.clone();
+        self.state.rank_mut(rank).comm_mut(comm).end(Life::Finalized, op);
+        self.done(&[]);
+    }
+
+    /// What the communicator ran is over. Of other work nothing is known, however much of it is over too.
+    fn learn_completed(&mut self, comm: CommId) {
+        self.access(Object::DEVICE, Access::Write);
+        let completed = self.state.rank_mut(self.rank).comm_mut(comm).completed.clone();
         for clock in &completed {
             self.this_mut().clock_mut().join(clock);
         }
-        self.done(&[]);
     }
 
     pub(crate) fn comm_destroy(&mut self, named: &Operand, parting: Parting) {
@@ -700,14 +711,16 @@ impl Cx<'_> {
                 self.access(Object::memory(memory), Access::Read);
             }
             self.access(Object::ADDRESSES, Access::Write);
+            let finalizes = self.here().finalizes(parting);
+            if finalizes {
+                self.learn_completed(comm);
+            }
             self.ends_in_group(comm);
             let comm_state = self.state.rank_mut(rank).comm_mut(comm);
             comm_state.end(Life::Destroyed, op);
             let address = comm_state.address;
             Comms::of_mut(self.me_mut()).free_addresses.push(address);
-            // In a group the end of the group waits; with what for is not modelled.
-            let waits = parting == Parting::Together && !self.this().group().is_open();
-            if waits && m.kept_by(self.state, rank, comm).next().is_some() {
+            if finalizes && m.kept_by(self.state, rank, comm).next().is_some() {
                 self.state.rank_mut(rank).comm_mut(comm).part(Some(thread));
                 return;
             }

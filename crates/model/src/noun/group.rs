@@ -27,7 +27,7 @@ use crate::machine::{Machine, Mode};
 use crate::members::MemberList;
 use crate::noun::collective::Launch;
 use crate::noun::comm::Resources;
-use crate::noun::launch_order::LaunchOrder;
+use crate::noun::launch_order::{Issue, LaunchOrder};
 use crate::noun::p2p::{Called, Half, INVALID_USAGE};
 use crate::noun::rendezvous::Rendezvous;
 use crate::op::WindowFlags;
@@ -247,7 +247,7 @@ pub(crate) struct Group {
     /// What the thread knows once all of them are over; there while there are some.
     learned: Option<Arc<Clock>>,
     /// Position of its first launch among all of the rank, while its end launches.
-    first_issue: u32,
+    first_issue: Issue,
     /// The call that began it.
     begun: Option<OpRef>,
 }
@@ -515,7 +515,7 @@ impl Cx<'_> {
             let (this, other) = (records(stream, this), records(before, other));
             format!(", because {this} and {other}, both given for {}", m.comm_name(comm))
         });
-        self.fail(format!("{}.{call}", m.comm_name(comm)), INVALID_USAGE);
+        self.fail(format!("{}.{call}", m.comm_name_on(self.rank, comm)), INVALID_USAGE);
         true
     }
 
@@ -606,7 +606,7 @@ impl Cx<'_> {
         self.judge_collisions_in_group(&launches, &transfers);
         self.judge_freed_in_group(&launches, &transfers);
         let companions = launches.len() > 1;
-        let first_issue = self.me().launches_issued();
+        let first_issue = self.me().next_issue();
         self.this_mut().group_mut().first_issue = first_issue;
         let mut launches = launches.into_iter().peekable();
         for comm in comms {
@@ -676,7 +676,7 @@ impl Cx<'_> {
     /// Numbers a launch that is made now, of this operation. On a communicator that a group launched on together with
     /// others, one without these makes the order in groups matter. Among all launches of the rank, those of a group on
     /// several communicators keep the order in which they are written: that is the one that COLL-4 is about.
-    pub(crate) fn next_launch(&mut self, (comm, op): (CommId, OpRef), by: LaunchedBy) -> (u32, u32) {
+    pub(crate) fn next_launch(&mut self, (comm, op): (CommId, OpRef), by: LaunchedBy) -> (u32, Issue) {
         let together = &GroupOrder::of(self.state.shared()).together;
         let with_others = by == LaunchedBy::Call && self.this().group().launches_on_several();
         if !with_others && together.iter().any(|block| block.contains(&comm)) {
@@ -687,7 +687,7 @@ impl Cx<'_> {
             return (sequence, issue);
         }
         let group = self.this().group();
-        (sequence, group.first_issue + group.written_at(op))
+        (sequence, group.first_issue.in_group(group.written_at(op)))
     }
 
     /// Enters everything that makes a communicator, all at once. Returns whether there is something.

@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::host::value::CommId;
 use crate::judge::finding::{About, FindingKey, OpRef, Rule};
 use crate::machine::Machine;
-use crate::noun::launch_order::{Executed, Ran};
+use crate::noun::launch_order::{Executed, Issue, Ran};
 use crate::rank::Rank;
 use crate::state::State;
 
@@ -35,7 +35,7 @@ pub(crate) struct CycleStep {
 }
 
 /// The launches that a rank may make next, each with what its thread knew, and its position among all of the rank.
-pub(crate) type LaunchPoints<'a> = FxHashMap<Rank, Vec<(&'a Clock, u32)>>;
+pub(crate) type LaunchPoints<'a> = FxHashMap<Rank, Vec<(&'a Clock, Issue)>>;
 
 /// Which of what ran may be launched after one of these points, or after another one that may: a circle through a launch
 /// has nothing else.
@@ -48,7 +48,7 @@ pub(crate) fn reached<'a>(executed: &'a [Executed], mut points: LaunchPoints<'a>
         for (at, executed) in executed.iter().enumerate() {
             let is_behind = |ran: &Ran| {
                 points.get(&ran.rank).is_some_and(|points| {
-                    points.iter().any(|(called, issue)| !ran.launched_before_call(called, *issue))
+                    points.iter().any(|(called, issue)| !ran.comes_before_call(called, *issue))
                 })
             };
             if reached[at] || !executed.members.iter().any(is_behind) {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::clock::{Actor, CausalPast, Clock};
 use crate::host::value::CommId;
 use crate::id::fingerprint;
-use crate::identity::{Identify, StateIdentity};
+use crate::identity::{Identify, StateIdentity, identify_as_hashed};
 use crate::judge::finding::OpRef;
 use crate::judge::finding::{About, FindingKey, Rule};
 use crate::machine::{Condition, Machine};
@@ -25,6 +25,24 @@ use crate::rank::Rank;
 use crate::state::{RankState, State, Table};
 use crate::walk::{Rows, walk};
 use rustc_hash::FxHashMap;
+
+/// Where a launch stands among all launches of its rank.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Issue {
+    /// Its position, as the launches are written.
+    nth: u32,
+    /// Whether a group made it together with launches on other communicators, which NCCL takes in an order of its own.
+    grouped: bool,
+}
+
+identify_as_hashed!(Issue);
+
+impl Issue {
+    /// The launch that stands so far behind this one in its group.
+    pub(crate) fn in_group(self, behind: u32) -> Self {
+        Self { nth: self.nth + behind, grouped: true }
+    }
+}
 
 /// The launches of a communicator's family on a rank: one after the other, on whichever streams.
 #[derive(Debug, Clone, Default)]
@@ -42,8 +60,8 @@ walk!(struct LaunchOrder { launched: hashed fixed, over: hashed fixed, progress:
 #[derive(Debug, Clone)]
 struct LastRan {
     by: Actor,
-    /// The largest position among all launches of the rank.
-    issue: u32,
+    /// The last position among all launches of the rank.
+    issue: Issue,
     /// The largest count of the thread at a call.
     called: u32,
 }
@@ -69,7 +87,8 @@ impl LaunchOrders {
         let before = |last: &LastRan| {
             if last.by == now.called.actor() {
                 // The transfers of a group are one launch.
-                last.issue <= now.issue
+                let together = last.called == now.called.epoch() && now.issue.grouped;
+                last.issue == now.issue || (last.issue.nth < now.issue.nth && !together)
             } else {
                 now.called.after(last.by, last.called)
             }
@@ -94,8 +113,7 @@ impl LaunchOrders {
 #[derive(Debug, Clone)]
 pub(crate) struct Ran {
     pub(crate) rank: Rank,
-    /// Position among all launches of the rank.
-    pub(crate) issue: u32,
+    pub(crate) issue: Issue,
     /// What the thread that launched it knew.
     pub(crate) called: Clock,
     /// What its stream knew when it began.
@@ -132,7 +150,11 @@ impl Ran {
 
     /// Whether one group of its rank launched it and the other one.
     fn is_grouped_with(&self, other: &Self) -> bool {
-        (self.called.actor(), self.called.epoch()) == (other.called.actor(), other.called.epoch())
+        self.is_grouped_with_call(&other.called)
+    }
+
+    fn is_grouped_with_call(&self, called: &Clock) -> bool {
+        self.issue.grouped && (self.called.actor(), self.called.epoch()) == (called.actor(), called.epoch())
     }
 
     /// Whether it is launched before another of its rank in every run. Of two threads that nothing orders either
@@ -142,10 +164,20 @@ impl Ran {
     }
 
     /// Whether it is launched before what a thread with this clock launches, in every run.
-    pub(crate) fn launched_before_call(&self, called: &Clock, issue: u32) -> bool {
+    fn launched_before_call(&self, called: &Clock, issue: Issue) -> bool {
         let (actor, epoch) = (self.called.actor(), self.called.epoch());
         // The calls of a group are launched at one count.
-        if actor == called.actor() { self.issue < issue } else { called.after(actor, epoch) }
+        if actor == called.actor() { self.issue.nth < issue.nth } else { called.after(actor, epoch) }
+    }
+
+    /// Whether it is launched before that in whichever order NCCL takes the communicators of a group.
+    pub(crate) fn comes_before_call(&self, called: &Clock, issue: Issue) -> bool {
+        !self.is_grouped_with_call(called) && self.launched_before_call(called, issue)
+    }
+
+    /// Whether it is launched before another of its rank in whichever order NCCL takes the communicators of a group.
+    fn comes_before(&self, other: &Self) -> bool {
+        self.comes_before_call(&other.called, other.issue)
     }
 }
 
@@ -155,12 +187,12 @@ struct Clash {
     other: CommId,
     /// What is told to be broken.
     about: About,
-    /// On one rank, the one that ran last, and the one that ran first.
-    late: Ran,
-    early: Ran,
-    /// On another rank, the same two.
-    first: Ran,
-    second: Ran,
+    /// On one rank, the one that ran last.
+    late: (Rank, OpRef),
+    /// On another rank, the one that ran last, which it launches first.
+    first: (Rank, OpRef),
+    /// Whether each of these ranks launches them so in every run.
+    in_every_run: [bool; 2],
 }
 
 /// A collective or a transfer that ran, kept while another may turn out to be unordered with it.
@@ -231,18 +263,18 @@ impl RankState {
     }
 
     /// Numbers the next launch of a communicator: in the launch order of its family, and among all of the rank.
-    pub(crate) fn next_launch(&mut self, comm: CommId) -> (u32, u32) {
+    pub(crate) fn next_launch(&mut self, comm: CommId) -> (u32, Issue) {
         let order = self.launch_order_mut(comm);
         order.launched += 1;
         let sequence = order.launched - 1;
         let all = LaunchOrders::of_mut(self);
         all.issued += 1;
-        (sequence, all.issued - 1)
+        (sequence, Issue { nth: all.issued - 1, grouped: false })
     }
 
-    /// How many launches the rank has made.
-    pub(crate) fn launches_issued(&self) -> u32 {
-        LaunchOrders::of(self).issued
+    /// Where the next launch of the rank will stand.
+    pub(crate) fn next_issue(&self) -> Issue {
+        Issue { nth: LaunchOrders::of(self).issued, grouped: false }
     }
 
     /// Whether all that was launched before this on the channels of its communicator is over.
@@ -272,7 +304,7 @@ impl State {
 
 impl Work {
     /// Communicator, sequence in the launch order, and number among all launches of the rank.
-    fn launched(&self) -> Option<(CommId, u32, u32)> {
+    fn launched(&self) -> Option<(CommId, u32, Issue)> {
         match self {
             Self::Collective(launch) => Some((launch.comm, launch.sequence, launch.issue)),
             Self::Transfers(launch) => Some((launch.comm, launch.sequence, launch.issue)),
@@ -339,19 +371,19 @@ impl Machine {
         if self.source.declares_overlap() {
             self.judge_overlaps(state);
         }
-        for Clash { other, about, late, early, first, second } in clashes {
-            let launches = if early.launched_before(&late) { "launches" } else { "may launch" };
-            let other_way = if first.launched_before(&second) { "" } else { "may launch them " };
-            self.find(state, Rule::Coll4, about, &[late.op, first.op], past.clone(), || {
+        for Clash { other, about, late, first, in_every_run } in clashes {
+            let launches = if in_every_run[0] { "launches" } else { "may launch" };
+            let other_way = if in_every_run[1] { "" } else { "may launch them " };
+            self.find(state, Rule::Coll4, about, &[late.1, first.1], past.clone(), || {
                 format!(
                     "rank {} {launches} {} before {} ({}), rank {} {other_way}the other way round ({}), \
                      and nothing orders them",
-                    late.rank.0,
+                    late.0.0,
                     self.comm_name(other),
                     self.comm_name(comm),
-                    self.at(&late.op),
-                    first.rank.0,
-                    self.at(&first.op),
+                    self.at(&late.1),
+                    first.0.0,
+                    self.at(&first.1),
                 )
             });
         }
@@ -388,7 +420,7 @@ impl Machine {
             return Default::default();
         }
         let of_rank: FxHashMap<Rank, &Ran> = now.iter().map(|n| (n.rank, n)).collect();
-        let turned = |e: &Ran| of_rank.get(&e.rank).is_some_and(|n| !e.launched_before(n));
+        let turned = |e: &Ran| of_rank.get(&e.rank).is_some_and(|n| !e.comes_before(n));
         // What a clash with each communicator is about; none if that is found already.
         let mut open: FxHashMap<CommId, Option<About>> = FxHashMap::default();
         let mut clashes = Vec::new();
@@ -426,14 +458,21 @@ impl Machine {
             .filter(|(n, e)| family(comm, n) != family(earlier.comm, e))
             .collect();
         // A group launches in one order whatever is written, and nobody may rely on it.
-        if !shared.iter().any(|(n, e)| e.is_grouped_with(n)) && ordered() {
+        let grouped = shared.iter().filter(|(n, e)| e.is_grouped_with(n)).count();
+        if grouped == 0 && ordered() {
             return None;
         }
-        let after: Vec<_> = shared.iter().filter(|(n, e)| !e.launched_before(n)).collect();
-        shared.iter().filter(|(n, e)| !n.launched_before(e)).find_map(|(n, e)| {
+        // Whoever launches them without a group has an order that is another one than NCCL's, or agrees with it by chance.
+        let as_written = grouped == shared.len();
+        let before = |one: &Ran, other: &Ran| {
+            if as_written { one.launched_before(other) } else { one.comes_before(other) }
+        };
+        let after: Vec<_> = shared.iter().filter(|(n, e)| !before(e, n)).collect();
+        shared.iter().filter(|(n, e)| !before(n, e)).find_map(|(n, e)| {
             let (first, second) = after.iter().find(|other| other.0.rank != n.rank)?;
-            let [late, early, first, second] = [*n, *e, *first, *second].map(Ran::clone);
-            Some(Clash { other: earlier.comm, about, late, early, first, second })
+            let in_every_run = [before(e, n), before(first, second)];
+            let [late, first] = [*n, *first].map(|ran| (ran.rank, ran.op));
+            Some(Clash { other: earlier.comm, about, late, first, in_every_run })
         })
     }
 
@@ -497,9 +536,9 @@ struct StillToRun<'a>(FxHashMap<Rank, ToRun<'a>>);
 #[derive(Default)]
 struct ToRun<'a> {
     /// Those that were made.
-    launched: Vec<(&'a Clock, u32)>,
+    launched: Vec<(&'a Clock, Issue)>,
     /// The first that each thread may still make.
-    to_come: Vec<(&'a Clock, u32)>,
+    to_come: Vec<(&'a Clock, Issue)>,
 }
 
 impl<'a> StillToRun<'a> {
@@ -520,7 +559,7 @@ impl<'a> StillToRun<'a> {
                 let rank = state.rank(*rank);
                 let queued = rank.queued().filter(|_| with_queued);
                 let made = queued.filter_map(|op| op.work.launched().map(|(.., issue)| (&op.issue, issue)));
-                let issued = LaunchOrders::of(rank).issued;
+                let issued = rank.next_issue();
                 let threads = rank.threads().iter().filter(|thread| may_launch(thread));
                 ToRun {
                     launched: made.collect(),

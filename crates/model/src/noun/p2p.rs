@@ -29,7 +29,7 @@ use crate::machine::{InFlight, Machine};
 use crate::noun::collective::{Recorded, UNKNOWN_DTYPE};
 use crate::noun::comm::CommState;
 use crate::noun::group::{GroupCall, LaunchedBy};
-use crate::noun::launch_order::{LaunchOrder, Ran};
+use crate::noun::launch_order::{Issue, LaunchOrder, Ran};
 use crate::noun::rendezvous::Rendezvous;
 use crate::noun::stream::Work;
 use crate::noun::window::{INVALID_ARGUMENT, LastUse};
@@ -678,7 +678,7 @@ impl Cx<'_> {
             self.fail(direction.to_owned(), INVALID_ARGUMENT);
             return None;
         };
-        let called = || format!("{}.{direction}", m.comm_name(comm));
+        let called = || format!("{}.{direction}", m.comm_name_on(rank, comm));
         let members = m.members(comm);
         let Some(peer) = members.get(call.peer as usize).copied() else {
             let past = self.here().past();
@@ -725,7 +725,7 @@ impl Cx<'_> {
         let Some((comm, _, transfer)) = odd else { return false };
         let (comm, op) = (*comm, transfer.op);
         let past = self.here().past();
-        let name = format!("{}.{}", m.comm_name(comm), transfer.direction.name());
+        let name = format!("{}.{}", m.comm_name_on(rank, comm), transfer.direction.name());
         m.find(self.state, Rule::P2p1, About::Comm(comm), &[op], past, || {
             format!(
                 "rank {} calls {name} with itself and the other half is not in the same group ({})",
@@ -776,7 +776,7 @@ impl Cx<'_> {
         let parts = m.parted(self.state, comm, rank, transfers);
         let planned = if parts.len() == 1 { Planned::Whole } else { Planned::Part };
         for transfers in parts {
-            let launch = Transfers { comm, sequence: 0, issue: 0, transfers, planned };
+            let launch = Transfers { comm, sequence: 0, issue: Issue::default(), transfers, planned };
             self.launch_part((launch, op), stream);
         }
     }

@@ -128,7 +128,7 @@ impl Machine {
         self.note_memory(state);
         state.steps += 1;
         let mut cx = self.cx(state, rank, thread);
-        cx.fail(format!("{}.split", self.comm_name(*comm)), code);
+        cx.fail(format!("{}.split", self.comm_name_on(rank, *comm)), code);
         cx.done(&[Value::Null]);
         Some(rank)
     }
@@ -168,8 +168,13 @@ impl Machine {
         match rendezvous {
             Rendezvous::Init(name, nth, members) => {
                 self.order_all(state, &here);
-                let info =
-                    CommInfo { name: *name, nth: *nth, parent: None, members: Arc::clone(members.list()) };
+                let info = CommInfo {
+                    name: *name,
+                    names: None,
+                    nth: *nth,
+                    parent: None,
+                    members: Arc::clone(members.list()),
+                };
                 let comm = self.comm_id(info);
                 for (rank, thread) in &here {
                     let t = state.rank(*rank).thread(*thread);

@@ -118,7 +118,7 @@ impl Verb for WindowOp {
     fn call_name(&self, here: Here<'_>) -> String {
         match self {
             Self::Register { comm, .. } => match Machine::value(here.state, here.rank, comm) {
-                Value::Comm(comm) => format!("{}.register", here.m.comm_name(comm)),
+                Value::Comm(comm) => format!("{}.register", here.m.comm_name_on(here.rank, comm)),
                 _ => "register".to_owned(),
             },
             Self::Deregister { .. } => here.show(&mut |show| self.display(show)),
@@ -256,7 +256,8 @@ impl Machine {
         let failed = self.judge_sizes(state, comm, nth, here, &entered);
         for ((rank, thread), (buffer, flags, op)) in here.iter().zip(&entered) {
             if failed {
-                self.cx(state, *rank, *thread).fail(format!("{}.register", self.comm_name(comm)), 1);
+                self.cx(state, *rank, *thread)
+                    .fail(format!("{}.register", self.comm_name_on(*rank, comm)), 1);
                 self.cx(state, *rank, *thread).set_up_done(comm, Value::Null);
                 continue;
             }
@@ -334,7 +335,7 @@ impl Machine {
             if let Some(graph) = graph {
                 self.cx(state, *rank, *thread).invalidate(graph);
             }
-            self.cx(state, *rank, *thread).fail(format!("{}.register", self.comm_name(comm)), 1);
+            self.cx(state, *rank, *thread).fail(format!("{}.register", self.comm_name_on(*rank, comm)), 1);
             self.cx(state, *rank, *thread).set_up_done(comm, Value::Null);
         }
         true
@@ -539,7 +540,7 @@ impl Cx<'_> {
             Ok(true)
         ) {
             self.state.faults_used += 1;
-            self.fail(format!("{}.register", m.comm_name(comm)), 1);
+            self.fail(format!("{}.register", m.comm_name_on(self.rank, comm)), 1);
             self.done(&[Value::Null]);
             return;
         }
@@ -583,7 +584,7 @@ impl Cx<'_> {
             self.discard_group((op, code));
         } else {
             if code != 0 {
-                self.fail(format!("{}.register", m.comm_name(comm)), code);
+                self.fail(format!("{}.register", m.comm_name_on(self.rank, comm)), code);
             }
             // Null and empty ranges are refused before the group is entered (`dev_runtime.cc:1337-1340`).
             if ![NULL, EMPTY].contains(&reason) {
@@ -661,7 +662,7 @@ impl Cx<'_> {
                     m.at(&op)
                 )
             });
-            self.fail(format!("{}.deregister", m.comm_name(comm)), 3);
+            self.fail(format!("{}.deregister", m.comm_name_on(self.rank, comm)), 3);
             return;
         };
         let done = window.unused_for(&clock);

@@ -14,6 +14,7 @@ use crate::history::{Lane, Moment};
 use crate::host::value::CommId;
 use crate::judge::finding::OpRef;
 use crate::machine::{InFlight, Machine};
+use crate::noun::launch_order::Issue;
 use crate::noun::memory::ByteRange;
 use crate::noun::stream::{Queued, Work};
 use crate::order::poll::{Nondet, NondetValues, Poll};
@@ -62,7 +63,7 @@ walk!(struct HandedOverParts { parts: hashed fixed });
 impl State {
     /// What ranks have handed over that others have not taken: what the threads knew that launched it, and its position
     /// among all launches of the rank.
-    pub(crate) fn handed_over_launches(&self) -> impl Iterator<Item = (Rank, (&Clock, u32))> {
+    pub(crate) fn handed_over_launches(&self) -> impl Iterator<Item = (Rank, (&Clock, Issue))> {
         let parts = HandedOverParts::of(self.shared()).parts.iter();
         parts
             .flat_map(|((_, rank), parts)| parts.iter().map(|part| (*rank, (&part.issue, part.launch.issue))))

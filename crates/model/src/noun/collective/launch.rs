@@ -8,6 +8,7 @@ use crate::host::value::{Buffer, CommId};
 use crate::id::Token;
 use crate::identity::identify_as_hashed;
 use crate::judge::finding::OpRef;
+use crate::noun::launch_order::Issue;
 use crate::platform::KernelPath;
 use crate::program::{Dtype, ReduceOp};
 use crate::walk::walk;
@@ -58,8 +59,7 @@ pub(crate) struct Launch {
     pub(crate) written: u32,
     /// Place in the launch order of the communicator's family on this rank.
     pub(crate) sequence: u32,
-    /// Position among all launches of this rank.
-    pub(crate) issue: u32,
+    pub(crate) issue: Issue,
     pub(crate) send: Arc<Buffer>,
     pub(crate) recv: Arc<Buffer>,
     /// Window number and offset in it.

@@ -9,7 +9,7 @@ use crate::host::value::{Buffer, CommId};
 use crate::identity::identify_as_hashed;
 use crate::judge::finding::OpRef;
 use crate::noun::collective::{CollectiveKind, Recorded};
-use crate::noun::launch_order::Ran;
+use crate::noun::launch_order::{Issue, Ran};
 use crate::noun::p2p::{Direction, Link};
 use crate::program::Dtype;
 use crate::rank::Rank;
@@ -105,8 +105,7 @@ pub(crate) struct Transfers {
     pub(crate) comm: CommId,
     /// Place in the launch order of the communicator's family on this rank.
     pub(crate) sequence: u32,
-    /// Position among all launches of this rank.
-    pub(crate) issue: u32,
+    pub(crate) issue: Issue,
     pub(crate) transfers: Vec<Half>,
     pub(crate) planned: Planned,
 }
