@@ -35,6 +35,7 @@ use crate::id::Token;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{InFlight, Machine};
 use crate::noun::group::{GroupCall, LaunchedBy};
+use crate::noun::launch_order::Issue;
 use crate::noun::p2p::Half;
 use crate::noun::rendezvous::Rendezvous;
 use crate::noun::stream::{Queued, Work};
@@ -303,11 +304,11 @@ impl Machine {
 
     /// The call in the spec's own names.
     pub(crate) fn call_name(&self, launch: &Launch) -> String {
+        let comm = self.comm_name_on(launch.op.rank, launch.comm);
         if launch.call.declared == Declared::Barrier {
-            return format!("{}.barrier()", self.comm_name(launch.comm));
+            return format!("{comm}.barrier()");
         }
-        let buffer = self.buffer_name(&launch.send);
-        format!("{}.{}({buffer})", self.comm_name(launch.comm), launch.call.kind.name())
+        format!("{comm}.{}({})", launch.call.kind.name(), self.buffer_name(&launch.send))
     }
 }
 
@@ -321,7 +322,7 @@ impl Cx<'_> {
             return;
         };
         if let Some(why) = m.invalid_argument(comm, call) {
-            let called = format!("{}.{}", m.comm_name(comm), call.kind.name());
+            let called = format!("{}.{}", m.comm_name_on(rank, comm), call.kind.name());
             self.judge_argument(comm, &called, &why);
             self.fail(called, INVALID_ARGUMENT);
             self.discard_group((op, INVALID_ARGUMENT));
@@ -336,7 +337,7 @@ impl Cx<'_> {
             _ => self.given(&call.recv, op),
         };
         let (Some(send), Some(recv)) = (first, recv) else {
-            self.fail(format!("{}.{}", m.comm_name(comm), call.kind.name()), 4);
+            self.fail(format!("{}.{}", m.comm_name_on(self.rank, comm), call.kind.name()), 4);
             self.discard_group((op, INVALID_ARGUMENT));
             self.done(&[]);
             return;
@@ -368,9 +369,10 @@ impl Cx<'_> {
             return;
         }
         if let Some(halves) = self.halves((comm, &call), (&send, &recv)) {
-            self.me_mut().executed_mut().collectives += 1;
-            let costs = self.me_mut().costs_mut();
-            costs.collectives += u32::from(costs.steady);
+            // It is entered once more after each pair that it connects.
+            if self.this().taken() == 1 {
+                self.count_collective();
+            }
             self.transfer_together((comm, call.stream), halves);
             return;
         }
@@ -381,7 +383,7 @@ impl Cx<'_> {
             nth: 0,
             written: 0,
             sequence: 0,
-            issue: 0,
+            issue: Issue::default(),
             send,
             recv,
             send_window: None,
@@ -490,6 +492,8 @@ impl Cx<'_> {
         let r = self.me();
         let gone = r.is_gone(buffer.memory);
         if gone || buffer.block.is_some_and(|block| !r.is_live(block)) {
+            // A free block is nobody's: what is done to it is seen where the pool hands it out again.
+            let harmless = !gone && r.new_owner(buffer).is_none();
             let past = self.here().past();
             let freed = r.memory(buffer.memory).and_then(|memory| memory.freed_by());
             m.find(self.state, Rule::Mem1, About::Memory(rank, buffer.memory), &[op], past, || {
@@ -497,7 +501,9 @@ impl Cx<'_> {
                 let name = m.buffer_name(buffer);
                 format!("rank {} uses {name} after freeing it ({}){freed}", rank.0, m.at(&op))
             });
-            Machine::undefine(self.state, op);
+            if !harmless {
+                Machine::undefine(self.state, op);
+            }
         }
     }
 
@@ -544,15 +550,19 @@ impl Cx<'_> {
         }
         let by = if replay.is_some() { LaunchedBy::Graph } else { LaunchedBy::Call };
         (launch.sequence, launch.issue) = self.next_launch((launch.comm, op), by);
-        let r = self.me_mut();
-        r.executed_mut().collectives += 1;
-        if r.costs().steady {
-            r.costs_mut().collectives += 1;
-        }
+        self.count_collective();
         let comm_state = self.state.rank_mut(rank).comm_mut(launch.comm);
         launch.nth = comm_state.launch();
         let work = Work::Collective(Arc::new(launch));
         m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay });
+    }
+
+    /// Counts a collective of the program that a rank executes.
+    fn count_collective(&mut self) {
+        let r = self.me_mut();
+        r.executed_mut().collectives += 1;
+        let costs = r.costs_mut();
+        costs.collectives += u32::from(costs.steady);
     }
 
     /// Judges the windows that a launch found on its own rank: stale ones, and ranges that leave them.

@@ -26,6 +26,7 @@ use crate::host::value::{Buffer, Owner, Value};
 use crate::id::Token;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Machine, locked};
+use crate::noun::ipc::INVALID_VALUE;
 use crate::noun::memory::overlap;
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{NondetValues, Poll};
@@ -318,17 +319,23 @@ impl Cx<'_> {
         };
         if let (Some(reads), Some(writes)) = (buffers(reads), buffers(writes)) {
             self.launch(stream, Work::Kernel(Arc::new(Kernel { name, reads, writes })));
+        } else {
+            // A kernel that uses address 0 ends in an error of the whole device, which some later call returns.
+            Machine::undefine(self.state, op);
         }
         self.done(&[]);
     }
 
-    pub(crate) fn copy(&mut self, (to, from): (&Operand, &Operand), stream: Token) {
+    /// A copy, and what it is called where it returns an error.
+    pub(crate) fn copy(&mut self, (to, from): (&Operand, &Operand), stream: Token, called: String) {
         let op = self.op;
         let given = (self.given(to, op), self.given(from, op));
         if let (Some(to), Some(from)) = given {
             let to = self.long_enough((to, from.len_bytes));
             self.judge_overlapping_copy(&to, &from);
             self.launch(stream, Work::Copy { to, from });
+        } else {
+            self.fail(called, INVALID_VALUE);
         }
         self.done(&[]);
     }

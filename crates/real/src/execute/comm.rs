@@ -229,7 +229,7 @@ impl ProgramThread<'_, '_> {
         drop(self.wait_inside(text, |tables| !tables.captured(at))?);
         // A communicator that is kept between cases serves again, so it is only waited for.
         if self.run.tables().comm(at).lifetime == CommLifetime::Process {
-            return self.drain(text);
+            return self.drain(text, WaitsFor::Device);
         }
         let result = self.inside(text, WaitsFor::Hosts, |thread| thread.unrelaxed(|| comm.finalize()));
         self.noted(&format!("{name}.finalize"), result).map(drop)
@@ -237,10 +237,11 @@ impl ProgramThread<'_, '_> {
 
     fn comm_destroy(&mut self, text: &str, comm: &Operand) -> Result<(), Halt> {
         let Some((at, name, comm)) = self.usable(comm) else { return Ok(()) };
-        // NCCL waits for the graphs that captured a communicator; one that is kept between cases is not
-        // destroyed, so the wait is made here.
+        // NCCL waits for what the rank launched and for the graphs that captured a communicator; one that is kept between
+        // cases is not destroyed, so the wait is made here. For other ranks it is not.
         if self.run.tables().comm(at).lifetime == CommLifetime::Process {
             drop(self.wait_inside(text, |tables| !tables.captured(at))?);
+            self.drain(text, WaitsFor::Hosts)?;
         }
         let owned = {
             let mut tables = self.run.tables();

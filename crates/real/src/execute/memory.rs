@@ -19,6 +19,7 @@ use super::thread::{Halt, ProgramThread, refused_by_capture};
 use super::value::{Base, OnDevice, Provenance, own_memory, range};
 use crate::Error;
 use crate::case::{NondetValue, SegmentName};
+use crate::ffi::DeviceRange;
 use crate::memory::CudaMemory;
 use crate::placement::TakenSlots;
 use crate::segment::NcclSegment;
@@ -59,7 +60,10 @@ impl Execute for MemoryOp {
 impl ProgramThread<'_, '_> {
     fn copy(&self, text: &str, (to, from): (&Operand, &Operand), stream: Token) -> Result<(), Halt> {
         let range = |operand: &Operand| self.value(operand).buffer().map(|buffer| range(buffer));
-        let (Some(to), Some(from)) = (range(to), range(from)) else { return Ok(()) };
+        let (to, from) = (range(to), range(from));
+        // CUDA looks at the addresses only where there is something to copy.
+        let len_bytes = to.or(from).map_or(1, |range| range.len_bytes());
+        let [to, from] = [to, from].map(|range| range.unwrap_or_else(|| DeviceRange::new(0, len_bytes)));
         self.launch(text, stream, |_, on| on.copy(&from, &to))
     }
 
@@ -255,7 +259,7 @@ impl ProgramThread<'_, '_> {
         }
         if ordinary {
             // `cuMemFree` waits for the device; here somebody can see that it does.
-            self.drain(text)?;
+            self.drain(text, WaitsFor::Device)?;
         }
         if buffer.block.is_some_and(|block| self.run.tables().live.remove(&block)) {
             self.release(text, memory)?;

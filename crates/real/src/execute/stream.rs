@@ -147,26 +147,28 @@ impl ProgramThread<'_, '_> {
             | Value::Address(_)
             | Value::Tuple(_)
             | Value::Device
-            | Value::Foreign(_) => self.drain(text)?,
+            | Value::Foreign(_) => self.drain(text, WaitsFor::Device)?,
         }
         Ok(())
     }
 
-    /// Waits for all streams of the rank.
-    pub(crate) fn drain(&self, text: &str) -> Result<(), Halt> {
+    /// Waits for all streams of the rank, in a call that inspections see wait for this.
+    pub(crate) fn drain(&self, text: &str, waits: WaitsFor) -> Result<(), Halt> {
         let (streams, before) = {
             let tables = self.run.tables();
             let streams: Vec<(Token, Arc<CudaStream>)> = tables.streams.clone();
             (streams, tables.recorded)
         };
-        self.wait_for(text, |_| {
+        let all = || {
             for (_, stream) in &streams {
                 if stream.query()? == Completion::Pending {
                     return Ok(Completion::Pending);
                 }
             }
             Ok(Completion::Complete)
-        })?;
+        };
+        self.run.shared.open_gate();
+        self.inside(text, waits, |thread| thread.poll_until(all))?;
         for (stream, _) in streams {
             self.run.tables().know(stream, before);
         }
