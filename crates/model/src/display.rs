@@ -3,8 +3,10 @@
 #![expect(clippy::wildcard_enum_match_arm, reason = "few calls have operands that `Op::display` leaves out")]
 
 use std::convert::Infallible;
+use std::ops::Range;
 use std::sync::Arc;
 
+use crate::describe::{NamesOf, uses};
 use crate::host::naming::Names;
 use crate::host::value::{AddressId, Buffer, CommId, MemoryId, Modelled, Value};
 use crate::id::Token;
@@ -12,11 +14,24 @@ use crate::judge::finding::OpRef;
 use crate::machine::{Machine, bytes};
 use crate::noun::collective::{Counting, Root};
 use crate::noun::thread::Next;
-use crate::op::{Collective, MemoryOp, Op, PoolOp, StreamOp, WindowFlags, WindowOp};
+use crate::op::{Collective, MemoryOp, Op, PoolOp, StreamOp, ThreadOp, WindowFlags, WindowOp};
 use crate::order::poll::{FaultOf, Nondet, Placing};
-use crate::program::{Dtype, Operand, Question, ReduceOp, Slot};
+use crate::program::{Dtype, Operand, Question, ReduceOp, Slot, Statement};
 use crate::rank::{Rank, Thread};
 use crate::state::State;
+
+/// An operation that a blocked thread is known to come to.
+#[derive(Debug, Clone)]
+pub struct OpAhead {
+    /// Its rank, thread and position, and where it is written.
+    pub at: OpRef,
+    /// The operation as the program has it.
+    pub op: Op,
+    /// In the spec's names.
+    pub text: String,
+    /// Slots of its thread that it will produce.
+    pub produces: Range<u32>,
+}
 
 impl Names<Modelled> for Machine {
     fn token(&self, token: Token) -> Arc<str> {
@@ -200,16 +215,35 @@ impl Machine {
         }
     }
 
-    /// The operations that a thread is known to do after the one at which it stands, in words.
+    /// The operations that a thread is known to do after the one at which it stands.
     #[must_use]
-    pub fn ahead(&self, state: &State, rank: Rank, thread: Thread) -> Vec<(OpRef, Op, String)> {
+    pub fn ahead(&self, state: &State, rank: Rank, thread: Thread) -> Vec<OpAhead> {
         let t = state.rank(rank).thread(thread.0);
-        let after = t.ahead().iter().zip(t.index()..).skip(1);
-        let known = after.map(|(statement, index)| {
-            let op = OpRef { rank, thread, index, loc: statement.loc };
-            (op, Op::clone(&statement.op), self.op_name(state, rank, &statement.op))
+        let mut slots = t.slots().len();
+        let known = t.ahead().iter().zip(t.index()..).map(|(statement, index)| {
+            let from = slots;
+            slots += statement.op.slots();
+            OpAhead {
+                at: OpRef { rank, thread, index, loc: statement.loc },
+                op: Op::clone(&statement.op),
+                text: self.op_name(state, rank, &statement.op),
+                produces: from..slots,
+            }
         });
-        known.collect()
+        known.skip(1).collect()
+    }
+
+    /// The results of earlier operations that a thread is known to use after the one at which it stands; none where more may
+    /// follow than is known.
+    #[must_use]
+    pub fn used_ahead(&self, state: &State, rank: Rank, thread: Thread) -> Option<Vec<Slot>> {
+        let t = state.rank(rank).thread(thread.0);
+        let names = NamesOf::new(&*self.source);
+        let starts = |statement: &Statement| matches!(&*statement.op, Op::Thread(ThreadOp::Spawn { .. }));
+        if !t.returns() || t.ahead().iter().any(starts) {
+            return None;
+        }
+        Some(t.ahead().iter().skip(1).flat_map(|statement| uses(&*statement.op, &names)).collect())
     }
 
     /// The operation at the head of a stream, and the same in words.

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+pub use crate::display::OpAhead;
 pub use crate::host::value::{CommId, MappingId, MemoryId, Owner, Value};
 pub use crate::judge::deadlock::{Awaited, Standing};
 pub use crate::judge::ending::{Ending, HeldBuffer, StuckStream, StuckThread, Waits};

@@ -127,7 +127,7 @@ fn coverage(out: &mut String, explained: &Explained) {
     let sides = all
         .idle_sides
         .iter()
-        .map(|IdleSide { answer, loc }| format!("no rank does anything after {answer} ({loc})"));
+        .map(|IdleSide { answer, loc }| format!("no rank does any of what is judged after {answer} ({loc})"));
     settings(out, "idle", idle.chain(sides));
 }
 
@@ -370,14 +370,21 @@ fn repaired(out: &mut String, repairs: &Repairs) {
             "\n  repairs   not looked for: the file declares overlaps, which name launches by their numbers",
         );
     } else if repairs.found.is_empty() && repairs.gave_up_after.is_none() {
-        let _ = write!(out, "\n  repairs   none of {} changes that were tried", repairs.tried);
+        match repairs.tried {
+            0 => out.push_str("\n  repairs   there was no change to try"),
+            1 => out.push_str("\n  repairs   the one change that was tried is none"),
+            tried => {
+                let _ = write!(out, "\n  repairs   none of {tried} changes that were tried");
+            }
+        }
     }
     if let Some(time) = repairs.gave_up_after {
         let (tried, seconds) = (repairs.tried, time.as_secs_f64());
         let label = if repairs.found.is_empty() { "repairs" } else { "" };
         let _ = write!(
             out,
-            "\n  {label:<9} the search ended after {seconds:.1} s and {tried} changes (--repairs)"
+            "\n  {label:<9} the search ended after {seconds:.1} s and {tried} change{} (--repairs)",
+            if tried == 1 { "" } else { "s" }
         );
     }
 }

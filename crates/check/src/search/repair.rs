@@ -5,16 +5,17 @@
 //! ranks of the finding first and then at others. Nothing is taken away, so the program still does what it did.
 //! Not here: how programs are changed (`changed.rs`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rankcheck_model::describe::{NamesOf, Naming, uses};
 use rankcheck_model::edit::OpPosition;
 use rankcheck_model::machine::Kind;
 use rankcheck_model::{
-    BarrierOp, Block, Config, GroupOp, IpcOp, Loc, MemoryOp, Op, Operand, Platform, PoolOp, Rank, Rule,
-    Source, Statement, StreamOp, ThreadStart,
+    BarrierOp, Block, CommOp, Config, GraphOp, GroupOp, IpcOp, Loc, MemoryOp, Op, Operand, Platform, PoolOp,
+    Rank, Rule, Slot, Source, Statement, StreamOp, ThreadOp, ThreadStart,
 };
 
 use super::bounds::Bounds;
@@ -104,6 +105,13 @@ pub enum RepairChange {
         /// The ranks on which they do.
         on: Scope,
     },
+    /// The calls of a group are made one after the other.
+    Apart {
+        /// Where the group is written.
+        at: Loc,
+        /// The ranks on which they are.
+        on: Scope,
+    },
     /// Two calls are made in one group, with what lies between them.
     Group {
         /// The first, and where it is written.
@@ -133,6 +141,8 @@ pub enum Wait {
 pub enum Scope {
     /// All ranks of the world.
     All,
+    /// Those that make the first of two calls before the second.
+    InOrder,
     /// Those with an odd number.
     Odd,
     /// The rank of this number alone.
@@ -142,7 +152,7 @@ pub enum Scope {
 impl Scope {
     fn has(self, rank: Rank) -> bool {
         match self {
-            Self::All => true,
+            Self::All | Self::InOrder => true,
             Self::Odd => rank.0 % 2 == 1,
             Self::One(one) => rank == one,
         }
@@ -300,42 +310,36 @@ fn candidates(broken: &Broken<'_>) -> Vec<RepairChange> {
         }
     }
     let all_calls = all_calls(broken);
-    // Whoever of some ranks makes one of two calls makes the other: then both lines are theirs, and can be read as they are.
-    let together = |first: &KnownCall, second: &KnownCall, on: Scope| {
-        let makers = |of: &KnownCall| -> BTreeSet<Rank> {
-            let there = all_calls.iter().filter(|call| call.named.1 == of.named.1 && on.has(call.rank));
-            there.map(|call| call.rank).collect()
-        };
-        makers(first) == makers(second)
-    };
     // What is given back too early is given back later, before it is kept.
     let late = |call: &&Rc<KnownCall>| gives_back(&call.op) || meets_others(&call.op);
     for (first, second, swaps) in neighbours(&all_calls.iter().filter(late).cloned().collect::<Vec<_>>()) {
-        if swaps && gives_back(&first.op) && together(&first, &second, Scope::All) {
-            let (first, second) = (first.named.clone(), second.named.clone());
+        let literally = as_written(&all_calls, &first, &second, Scope::All);
+        if swaps && gives_back(&first.op) && literally && !changes_capture(&all_calls, &first, &second) {
+            let (first, second) = in_words_of_both(&first, &second, Scope::All);
             add(RepairChange::Swap { first, second, on: Scope::All });
         }
     }
     for call in all_calls.iter().filter(|call| call.near.is_some() && gives_back(&call.op)) {
-        let (call, at) = call.named.clone();
+        // A pool gives back its segments where it is trimmed.
+        let trims = |other: &&Rc<KnownCall>| {
+            matches!(other.op, Op::Pool(PoolOp::Trim { .. })) && other.named.1 == call.named.1
+        };
+        let (call, at) = all_calls.iter().find(trims).unwrap_or(call).named.clone();
         add(RepairChange::Keep { call, at, twice: shown.broken.rule == Rule::Mem3 });
     }
     let meeting: Vec<Rc<KnownCall>> =
         all_calls.iter().filter(|call| meets_others(&call.op)).cloned().collect();
     for (first, second, swaps) in neighbours(&meeting) {
-        for on in [Scope::All, Scope::Odd, Scope::One(first.rank)] {
-            if !together(&first, &second, on) {
+        let swaps = swaps && !changes_capture(&all_calls, &first, &second);
+        for on in [Scope::All, Scope::Odd, Scope::One(first.rank), Scope::InOrder] {
+            if !as_written(&all_calls, &first, &second, on) {
                 continue;
             }
-            let named = |call: &KnownCall| match on {
-                Scope::All | Scope::Odd => call.named.clone(),
-                Scope::One(_) => (call.text.clone(), call.named.1.clone()),
-            };
-            let (one, other) = (named(&first), named(&second));
+            let (one, other) = in_words_of_both(&first, &second, on);
             if swaps {
                 add(RepairChange::Swap { first: one.clone(), second: other.clone(), on });
             }
-            if grouped(&first.op) && grouped(&second.op) {
+            if on != Scope::InOrder && grouped(&first.op) && grouped(&second.op) {
                 for wide in [false, true] {
                     let (first, last) = (one.clone(), other.clone());
                     add(RepairChange::Group { first, last, wide, on });
@@ -343,10 +347,73 @@ fn candidates(broken: &Broken<'_>) -> Vec<RepairChange> {
             }
         }
     }
+    for (at, rank) in groups_near(&all_calls) {
+        for on in [Scope::All, Scope::Odd, Scope::One(rank)] {
+            add(RepairChange::Apart { at: at.clone(), on });
+        }
+    }
     if decisions.len() > 1 {
         add(RepairChange::SameDecision { of: decisions });
     }
     all
+}
+
+/// Whether a change of two calls on some ranks can be read as it is written: whoever of them makes one makes the other, and in
+/// this order. Where the order is another one on some rank, only those are meant that have it.
+fn as_written(all: &[Rc<KnownCall>], first: &KnownCall, second: &KnownCall, on: Scope) -> bool {
+    let there = |of: &KnownCall| -> BTreeMap<Rank, u32> {
+        let calls = all.iter().filter(|call| call.named.1 == of.named.1 && on.has(call.rank));
+        let mut begun = BTreeMap::new();
+        for call in calls {
+            begun.entry(call.rank).or_insert(call.index);
+        }
+        begun
+    };
+    let (first, second) = (there(first), there(second));
+    let in_order = first.iter().all(|(rank, index)| second.get(rank).is_none_or(|other| index <= other));
+    first.keys().eq(second.keys()) && in_order != (on == Scope::InOrder)
+}
+
+/// Two calls as a change names them: as all ranks make them, or, where that says the same of both, as one rank does.
+fn in_words_of_both(first: &KnownCall, second: &KnownCall, on: Scope) -> ((String, Loc), (String, Loc)) {
+    let own = matches!(on, Scope::One(_)) || first.named.0 == second.named.0;
+    let named = |call: &KnownCall| {
+        let text = if own { &call.text } else { &call.named.0 };
+        (text.clone(), call.named.1.clone())
+    };
+    (named(first), named(second))
+}
+
+/// Whether calls in each other's place may leave a capture, or come into one: then the program does something else.
+fn changes_capture(all: &[Rc<KnownCall>], first: &KnownCall, second: &KnownCall) -> bool {
+    let of_thread = all.iter().filter(|call| (call.rank, call.start) == (first.rank, first.start));
+    let mut captures = false;
+    for call in of_thread.filter(|call| call.index <= second.index) {
+        let Op::Graph(op @ (GraphOp::Begin { .. } | GraphOp::End { .. })) = &call.op else { continue };
+        if call.index >= first.index {
+            return true;
+        }
+        captures = matches!(op, GraphOp::Begin { .. });
+    }
+    let forks = |op: &Op| matches!(op, Op::Event(_) | Op::Stream(StreamOp::Wait { .. }));
+    captures && (forks(&first.op) || forks(&second.op))
+}
+
+/// Where groups are written that have a call of the finding in them, or are marked, each with a rank.
+fn groups_near(all: &[Rc<KnownCall>]) -> Vec<(Loc, Rank)> {
+    let mut groups = Vec::new();
+    for begin in all.iter().filter(|call| matches!(call.op, Op::Group(GroupOp::Start))) {
+        let behind = all.iter().filter(|call| (call.rank, call.start) == (begin.rank, begin.start));
+        let behind = behind.filter(|call| call.index >= begin.index);
+        let until = behind
+            .clone()
+            .find(|call| matches!(call.op, Op::Group(GroupOp::End)) && call.named.1 == begin.named.1);
+        let Some(until) = until else { continue };
+        if behind.into_iter().any(|call| call.index <= until.index && call.near.is_some()) {
+            groups.push((begin.named.1.clone(), begin.rank));
+        }
+    }
+    groups
 }
 
 /// Each place where the ranks of the run decide something that a program could agree on: the cause first.
@@ -361,7 +428,9 @@ fn decisions(shown: &Counterexample) -> Vec<(String, Loc)> {
     let order = cause.into_iter().chain((0..shown.run.decisions.len()).rev());
     for decision in order.map(|nth| &shown.run.decisions[nth]) {
         let known = places.iter().any(|(_, at)| *at == decision.at.loc);
-        if !known && matches!(decision.decided, Decided::Values { .. }) {
+        // Where memory lies, and what an allocator did before, no program decides.
+        let asks = shown.run.operation(&decision.at).is_some_and(|operation| operation.asks);
+        if !known && asks && matches!(decision.decided, Decided::Values { .. }) {
             // The repair is about all that is decided there, such as in each round of a loop.
             let there = shown.run.decisions.iter().filter(|other| other.at.loc == decision.at.loc);
             let mut named: Vec<&str> = Vec::new();
@@ -386,7 +455,12 @@ fn in_words(shown: &Counterexample, text: &str, loc: &Loc) -> (String, Loc) {
     let ahead = shown.run.ahead.iter().map(|other| (&other.at.loc, &other.text));
     let there: Vec<&String> =
         done.chain(ahead).filter(|(at, _)| *at == loc).map(|(_, other)| other).collect();
-    let call = |text: &str| text.split('(').next().unwrap_or(text).to_owned();
+    // Of a copy, which is no call of something, the verb.
+    let call = |text: &str| match text.split_once('(') {
+        Some((call, _)) if !call.contains(' ') => call.to_owned(),
+        _ if text.contains(' ') => text.split(' ').next().unwrap_or(text).to_owned(),
+        _ => text.to_owned(),
+    };
     let named = if there.iter().all(|other| *other == text) {
         text.to_owned()
     } else if there.iter().all(|other| call(other) == call(text)) {
@@ -474,12 +548,10 @@ fn all_calls(broken: &Broken<'_>) -> Vec<Rc<KnownCall>> {
         let text = operation.text.clone();
         Some(KnownCall { rank: at.rank, start: at.start, index: at.index, named, text, near, op, used })
     });
-    let ahead = shown.run.ahead.iter().filter_map(|Ahead { at, op, text }| {
+    let ahead = shown.run.ahead.iter().filter_map(|Ahead { at, op, text, used }| {
         let OpPosition { rank, start, index } = trials.position(&at.op)?;
         let (op, named) = (op.clone(), in_words(shown, text, &at.loc));
-        // Who will use the result is not known.
-        let used = op.slots() > 0;
-        let text = text.clone();
+        let (text, used) = (text.clone(), *used);
         Some(KnownCall { rank, start, index, named, text, near: None, op, used })
     });
     done.chain(ahead).map(Rc::new).collect()
@@ -516,7 +588,28 @@ fn gives_back(op: &Op) -> bool {
 
 /// Whether a call can be the first or the last of a group.
 fn grouped(op: &Op) -> bool {
-    matches!(op, Op::Collective(_) | Op::Transfer(_) | Op::Group(_) | Op::Window(_) | Op::Comm(_))
+    // What the end of a group waits for that destroys a communicator is not modelled.
+    let ends = matches!(op, Op::Comm(CommOp::Finalize { .. } | CommOp::Destroy { .. }));
+    matches!(op, Op::Collective(_) | Op::Transfer(_) | Op::Group(_) | Op::Window(_) | Op::Comm(_)) && !ends
+}
+
+/// Whether calls can be made in one group: what is launched between them would come before what the end of the group
+/// launches, so it may not use what they use.
+fn may_be_grouped(statements: &[Statement], naming: &dyn Naming) -> bool {
+    let of = |such: fn(&Op) -> bool| -> BTreeSet<Slot> {
+        let ops = statements.iter().map(|statement| &*statement.op).filter(|op| such(op));
+        ops.flat_map(|op| uses(op, naming)).collect()
+    };
+    let communicates = |op: &Op| matches!(op, Op::Collective(_) | Op::Transfer(_));
+    let works = |op: &Op| {
+        matches!(
+            op,
+            Op::Stream(StreamOp::Kernel { .. })
+                | Op::Memory(MemoryOp::Copy { .. } | MemoryOp::Expect { .. })
+                | Op::Memory(MemoryOp::Free { .. } | MemoryOp::FreeOn { .. })
+        )
+    };
+    of(communicates).is_disjoint(&of(works))
 }
 
 /// Whether a call may wait for other ranks, or they for it.
@@ -534,8 +627,10 @@ fn meets_others(op: &Op) -> bool {
         | Op::Flag(_)
         | Op::Stream(StreamOp::Synchronize { .. })
         | Op::Mutex(_)
-        | Op::Thread(_)
-        | Op::Event(_) => true,
+        | Op::Event(_)
+        | Op::Graph(GraphOp::Destroy { .. }) => true,
+        // An end with an error is no call of the program.
+        Op::Thread(op) => !matches!(op, ThreadOp::Exit { .. }),
         Op::Overlap(_)
         | Op::Stream(_)
         | Op::Graph(_)
@@ -607,11 +702,25 @@ impl RepairChange {
                 };
                 (on.applied(source, change), Vec::new())
             }
+            Self::Apart { at, on } => {
+                let change = move |block: &Block| {
+                    let mut block = block.clone();
+                    let before = block.ops.len();
+                    block
+                        .ops
+                        .retain(|statement| !(is(statement, &at) && matches!(&*statement.op, Op::Group(_))));
+                    (block.ops.len() != before).then_some(block)
+                };
+                (on.applied(source, change), Vec::new())
+            }
             Self::Group { first: (_, first), last: (_, last), wide, on } => {
+                let names = Arc::clone(source);
                 let change = move |block: &Block| {
                     let mut ops = block.ops.clone();
                     let (first, last) = (|s: &Statement| is(s, &first), |s: &Statement| is(s, &last));
-                    let pairs = if wide { spans(block, first, last) } else { pairs(block, first, last) };
+                    let mut pairs = if wide { spans(block, first, last) } else { pairs(block, first, last) };
+                    let names = NamesOf::new(&*names);
+                    pairs.retain(|(first, last)| may_be_grouped(&block.ops[*first..=*last], &names));
                     let group = |op: GroupOp, loc| Statement { op: Op::Group(op).into(), loc };
                     for (first, last) in pairs.iter().rev() {
                         let (begins, ends) = (ops[*first].loc, ops[*last].loc);
@@ -630,7 +739,7 @@ impl RepairChange {
     pub fn locs(&self) -> Vec<&Loc> {
         match self {
             Self::SameDecision { of } => of.iter().map(|(_, at)| at).collect(),
-            Self::Wait { at, .. } | Self::Keep { at, .. } => vec![at],
+            Self::Wait { at, .. } | Self::Keep { at, .. } | Self::Apart { at, .. } => vec![at],
             Self::Swap { first: (_, first), second: (_, last), .. }
             | Self::Group { first: (_, first), last: (_, last), .. } => vec![first, last],
         }
@@ -661,9 +770,14 @@ impl RepairChange {
             Self::Keep { call, at, twice: false } => {
                 format!("without {call} ({at}), whose memory then stays to the end of the program")
             }
+            Self::Swap { first, second, on: Scope::InOrder } => {
+                let (first, second) = (named(first), named(second));
+                format!("where {first} comes before {second}, in each other's place")
+            }
             Self::Swap { first, second, on } => {
                 format!("{}{} and {} in each other's place", on.words(), named(first), named(second))
             }
+            Self::Apart { at, on } => format!("{}without the group ({at}), its calls one by one", on.words()),
             Self::Group { first, last, wide: _, on } => {
                 format!("{}from {} to {} in one group", on.words(), named(first), named(last))
             }
@@ -683,6 +797,7 @@ impl RepairChange {
             | (Self::Group { first, last: second, .. }, Self::Group { first: one, last: other, .. }) => {
                 is(first, one) && is(second, other)
             }
+            (Self::Apart { at, .. }, Self::Apart { at: other, .. }) => at == other,
             _ => self.words() == other.words(),
         }
     }
@@ -692,7 +807,7 @@ impl RepairChange {
         let at = |(_, at): &(String, Loc)| (String::new(), at.clone());
         let mut places = self.clone();
         match &mut places {
-            Self::SameDecision { .. } => {}
+            Self::SameDecision { .. } | Self::Apart { .. } => {}
             Self::Wait { call, .. } | Self::Keep { call, .. } => call.clear(),
             Self::Swap { first, second, .. } => (*first, *second) = (at(first), at(second)),
             Self::Group { first, last, .. } => (*first, *last) = (at(first), at(last)),
@@ -708,7 +823,7 @@ impl Scope {
         change: impl Fn(&Block) -> Option<Block> + Send + Sync + 'static,
     ) -> Arc<dyn Source> {
         match self {
-            Self::All => alike(source, change),
+            Self::All | Self::InOrder => alike(source, change),
             Self::Odd | Self::One(_) => {
                 changed(source, move |block, of| Ok(self.has(of.rank).then(|| change(block)).flatten()))
             }
@@ -717,7 +832,7 @@ impl Scope {
 
     fn words(self) -> String {
         match self {
-            Self::All => String::new(),
+            Self::All | Self::InOrder => String::new(),
             Self::Odd => "on odd ranks ".to_owned(),
             Self::One(rank) => format!("on rank {} ", rank.0),
         }

@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use rankcheck_model::history::{self, History};
-use rankcheck_model::machine::{Awaited, Kind, Standing};
+use rankcheck_model::machine::{Awaited, Kind, OpAhead, Standing};
 use rankcheck_model::snapshot::MemoryChange;
 use rankcheck_model::{
-    Choice, Config, Explain, Interruption, Loc, Machine, Mode, Op, OpRef, Outcome, Rank, Rule, Source,
+    Choice, Config, Explain, Interruption, Loc, Machine, Mode, Op, OpRef, Outcome, Rank, Rule, Slot, Source,
     SourceError, State, Thread,
 };
 
@@ -171,6 +171,8 @@ pub struct Ahead {
     pub op: Op,
     /// In the spec's names.
     pub text: String,
+    /// Whether another operation may use its result.
+    pub used: bool,
 }
 
 impl Replayed {
@@ -295,8 +297,14 @@ fn ahead(machine: &Machine, state: &State) -> Vec<Ahead> {
     for rank in (0..machine.config.ranks).map(Rank) {
         let threads = (0..).map(Thread).zip(state.rank(rank).threads());
         for (thread, _) in threads.filter(|(_, thread)| thread.running()) {
-            let ahead = machine.ahead(state, rank, thread).into_iter();
-            all.extend(ahead.map(|(op, what, text)| Ahead { at: Located::new(machine, op), op: what, text }));
+            let used = machine.used_ahead(state, rank, thread);
+            all.extend(machine.ahead(state, rank, thread).into_iter().map(
+                |OpAhead { at, op, text, produces }| {
+                    let is_used = |used: &Vec<Slot>| used.iter().any(|slot| produces.contains(&slot.index));
+                    let used = used.as_ref().map_or(!produces.is_empty(), is_used);
+                    Ahead { at: Located::new(machine, at), op, text, used }
+                },
+            ));
         }
     }
     all

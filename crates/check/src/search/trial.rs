@@ -13,7 +13,7 @@ use rankcheck_model::describe::{NamesOf, uses};
 use rankcheck_model::edit::{Edits, OpPosition};
 use rankcheck_model::{
     About, Answer, Choice, Config, Explain, FindingKey, Interruption, Loc, Machine, Mode, Op, OpRef, Rank,
-    Rule, Slot, Source, SourceError, State, Statement, Symmetry, Terminator, ThreadStart,
+    Rule, Slot, Source, SourceError, State, Statement, Symmetry, Terminator, Thread, ThreadStart,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -337,7 +337,12 @@ impl<'a> Trials<'a> {
             let rank = user.at.rank;
             user.uses.iter().map(move |slot| (rank, *slot)).collect::<Vec<_>>()
         };
-        let used = performed.values().flat_map(uses).collect();
+        let mut used: FxHashSet<(Rank, Slot)> = performed.values().flat_map(uses).collect();
+        for rank in (0..config.ranks).map(Rank) {
+            let threads = (0..).map(Thread).zip(state.rank(rank).threads());
+            let ahead = threads.filter_map(|(thread, _)| machine.used_ahead(&state, rank, thread));
+            used.extend(ahead.flatten().map(|slot| (rank, slot)));
+        }
         // Without reduction every step is a choice, and only values are told.
         let told = |nth: &usize| !naive || chosen[*nth].values.is_some();
         let told = (0..chosen.len()).filter(told).collect();
