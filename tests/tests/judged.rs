@@ -70,7 +70,7 @@ fn ranks_and_answers_after_which_nothing_is_done_are_named() {
     let asked = explained("idle_side", "check(\"a\", serve, ranks = 2, way = \"asked\", expect = holds())");
     assert_eq!(
         lines(&asked, "idle"),
-        ["no rank does anything after flush = later (serve.star:14)"],
+        ["no rank does any of what is judged after flush = later (serve.star:14)"],
         "{}",
         report::text(&asked)
     );

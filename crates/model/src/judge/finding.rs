@@ -53,7 +53,7 @@ rules! {
     Win2 = "WIN-2", "the buffers of one symmetric collective lie in windows of one number on every rank";
     Win3 = "WIN-3", "the n-th registrations have one size on every rank";
     Win4 = "WIN-4", "the buffers of one symmetric collective have one offset in the window";
-    Win5 = "WIN-5", "only ncclMemAlloc memory at an aligned offset can be registered";
+    Win5 = "WIN-5", "only memory that has a shareable handle can be registered, from an aligned offset";
     Win6 = "WIN-6", "the n-th registrations have one kind of flags on every rank";
     Win7 = "WIN-7", "the buffers of one collective are registered on every rank or on none";
     Win8 = "WIN-8", "a collective declared symmetric takes a symmetric kernel";

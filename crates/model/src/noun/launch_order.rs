@@ -187,10 +187,10 @@ struct Clash {
     other: CommId,
     /// What is told to be broken.
     about: About,
-    /// On one rank, the one that ran last.
-    late: (Rank, OpRef),
+    /// On one rank, the one that ran first, and the one that ran last.
+    late: [OpRef; 2],
     /// On another rank, the one that ran last, which it launches first.
-    first: (Rank, OpRef),
+    first: OpRef,
     /// Whether each of these ranks launches them so in every run.
     in_every_run: [bool; 2],
 }
@@ -374,16 +374,18 @@ impl Machine {
         for Clash { other, about, late, first, in_every_run } in clashes {
             let launches = if in_every_run[0] { "launches" } else { "may launch" };
             let other_way = if in_every_run[1] { "" } else { "may launch them " };
-            self.find(state, Rule::Coll4, about, &[late.1, first.1], past.clone(), || {
+            let [before, behind] = late;
+            self.find(state, Rule::Coll4, about, &[behind, first, before], past.clone(), || {
                 format!(
-                    "rank {} {launches} {} before {} ({}), rank {} {other_way}the other way round ({}), \
+                    "rank {} {launches} {} ({}) before {} ({}), rank {} {other_way}the other way round ({}), \
                      and nothing orders them",
-                    late.0.0,
+                    behind.rank.0,
                     self.comm_name(other),
+                    self.at(&before),
                     self.comm_name(comm),
-                    self.at(&late.1),
-                    first.0.0,
-                    self.at(&first.1),
+                    self.at(&behind),
+                    first.rank.0,
+                    self.at(&first),
                 )
             });
         }
@@ -471,8 +473,7 @@ impl Machine {
         shared.iter().filter(|(n, e)| !before(n, e)).find_map(|(n, e)| {
             let (first, second) = after.iter().find(|other| other.0.rank != n.rank)?;
             let in_every_run = [before(e, n), before(first, second)];
-            let [late, first] = [*n, *first].map(|ran| (ran.rank, ran.op));
-            Some(Clash { other: earlier.comm, about, late, first, in_every_run })
+            Some(Clash { other: earlier.comm, about, late: [e.op, n.op], first: first.op, in_every_run })
         })
     }
 

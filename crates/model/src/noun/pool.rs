@@ -679,6 +679,13 @@ impl Cx<'_> {
             m.find(self.state, Rule::Mem3, About::Memory(rank, buffer.memory), &[op], past, || {
                 let (name, memory) = (m.buffer_name(buffer), m.memory_name(buffer.memory));
                 let of = if name == memory { String::new() } else { format!(" of {memory}") };
+                if buffer.through.is_some() {
+                    return format!(
+                        "rank {} frees {name} ({}), which is a mapping of another rank's memory: a mapping is closed",
+                        rank.0,
+                        m.at(&op)
+                    );
+                }
                 format!(
                     "rank {} frees {name}{of} again ({}): it does not hold it any more",
                     rank.0,

@@ -218,9 +218,13 @@ impl Cx<'_> {
         m.access_shared(self.state, object, how, &clock);
         if reads {
             m.find(self.state, Rule::Store2, About::Named(key), &[op], clock.past(), || {
+                let (does, other) = match how {
+                    Access::Read => ("reads", "a set or delete"),
+                    Access::Write | Access::Call => ("sets or deletes", "a read"),
+                };
+                let key = m.name(key);
                 format!(
-                    "nothing orders a read of key {} with a set or delete of it: rank {} does one of the two at {}",
-                    m.name(key),
+                    "rank {} {does} key {key} ({}), and nothing orders {other} of it with that",
                     rank.0,
                     m.at(&op)
                 )

@@ -239,7 +239,7 @@ impl Machine {
         let neighbour = match distance {
             1 => "the next rank".to_owned(),
             distance if distance == ranks - 1 => "the rank before".to_owned(),
-            distance => format!("the rank {distance} further on"),
+            distance => format!("the rank that is {distance} further on"),
         };
         Some(format!("{} (of {ranks})", lane.on(&neighbour)))
     }
