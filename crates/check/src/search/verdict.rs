@@ -561,7 +561,9 @@ fn outcome_unexpectedly(observed: &Observed, primary: Rule, explained: &Explaine
         return None;
     }
     let (platform, stated, predicted) = (&observed.platform, words(&stated), words(&predicted));
-    Some(format!("expected outcome on {platform}: {stated}; predicted for all runs: {predicted}"))
+    Some(format!(
+        "expected outcome on {platform}: {stated}; predicted for all runs that break a rule: {predicted}"
+    ))
 }
 
 fn fails_unexpectedly(

@@ -56,7 +56,7 @@ fn predicted(end: &PredictedEnd, guaranteed: Option<Class>) -> String {
                 let _ =
                     write!(text, " (measured and not promised: {class} where only what is promised holds)");
             }
-            None => text.push_str(" (as measured)"),
+            None => text.push_str(" (measured, not promised)"),
         }
     }
     text

@@ -133,8 +133,14 @@ impl Machine {
             let lane = self.lane(state, node);
             let text = match node.about {
                 // Who the other end is, the targets say.
-                Some(About::Pair(comm, from, _)) => {
-                    let way = if from == node.op.rank { "to another rank" } else { "from another rank" };
+                Some(About::Pair(comm, from, to)) => {
+                    let way = if from == to {
+                        "to itself"
+                    } else if from == node.op.rank {
+                        "to another rank"
+                    } else {
+                        "from another rank"
+                    };
                     self.waiting_in(state, node, &format!("{} {way}", self.comm_name(comm)))
                 }
                 _ => self.waiting_text(state, node),
