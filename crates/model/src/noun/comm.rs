@@ -169,10 +169,13 @@ impl Verb for CommOp {
                 here.comm_of(comm, Access::Write, each);
                 each(Object::DEVICE, Access::Write);
             }
-            Self::Destroy { comm, .. } => {
+            Self::Destroy { comm, parting } => {
                 each(addresses.0, addresses.1);
                 here.comm_of(comm, Access::Call, each);
                 here.comm_of(comm, Access::Write, each);
+                if *parting == Parting::Together {
+                    each(Object::DEVICE, Access::Write);
+                }
                 let covered = here.m.covered(here.state, here.rank, comm, None);
                 covered.into_iter().for_each(|memory| each(Object::memory(memory), Access::Write));
             }
