@@ -14,9 +14,9 @@ use crate::judge::finding::OpRef;
 use crate::machine::{Machine, bytes};
 use crate::noun::collective::{Counting, Root};
 use crate::noun::thread::Next;
-use crate::op::{Collective, MemoryOp, Op, PoolOp, StreamOp, ThreadOp, WindowFlags, WindowOp};
+use crate::op::{Collective, MemoryOp, Op, PoolOp, StreamOp, WindowFlags, WindowOp};
 use crate::order::poll::{FaultOf, Nondet, Placing};
-use crate::program::{Dtype, Operand, Question, ReduceOp, Slot, Statement};
+use crate::program::{Dtype, Operand, Question, ReduceOp, Slot};
 use crate::rank::{Rank, Thread};
 use crate::state::State;
 
@@ -237,13 +237,12 @@ impl Machine {
     /// follow than is known.
     #[must_use]
     pub fn used_ahead(&self, state: &State, rank: Rank, thread: Thread) -> Option<Vec<Slot>> {
-        let t = state.rank(rank).thread(thread.0);
-        let names = NamesOf::new(&*self.source);
-        let starts = |statement: &Statement| matches!(&*statement.op, Op::Thread(ThreadOp::Spawn { .. }));
-        if !t.returns() || t.ahead().iter().any(starts) {
+        if Self::goes_on_unknown(state, rank, thread.0) {
             return None;
         }
-        Some(t.ahead().iter().skip(1).flat_map(|statement| uses(&*statement.op, &names)).collect())
+        let names = NamesOf::new(&*self.source);
+        let behind = state.rank(rank).thread(thread.0).ahead().iter().skip(1);
+        Some(behind.flat_map(|statement| uses(&*statement.op, &names)).collect())
     }
 
     /// The operation at the head of a stream, and the same in words.

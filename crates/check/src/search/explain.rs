@@ -389,7 +389,8 @@ impl Explaining<'_> {
         let possible = peer.op.slots() <= of.op.slots() && peer.op.admits(of.position.rank);
         // What uses the result goes on with that of the other. Two calls of the same words differ in nothing that could be told.
         let Some(performed) = self.trials.performed_at(of.position) else { return Ok(None) };
-        let usable = peer.op.makes_what_is_made_by(&of.op) || !self.trials.is_used(performed);
+        let alike = peer.op.makes_what_is_made_by(&of.op);
+        let usable = alike || !self.trials.is_used(performed);
         let told_apart = of.call != peer.call && !peer.op.is_but_for_its_name(&of.op);
         if !(known && possible && usable && told_apart) {
             return Ok(None);
@@ -397,7 +398,6 @@ impl Explaining<'_> {
         let trial = self.trials.exchanged(of.position, &peer.op);
         let alone = self.shown.broken.ops.iter().all(|at| at.op.rank == of.position.rank);
         // What is not missed where it is left out only stands where the other one would have to.
-        let alike = peer.op.makes_what_is_made_by(&of.op);
         let decides =
             self.is_gone(trial) && (alike || (self.matters(of)? && (alone || self.matters(peer)?)));
         Ok(decides.then(|| Cause::Difference { at: of.at.clone(), peer: peer.at.clone() }))

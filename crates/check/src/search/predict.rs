@@ -193,7 +193,7 @@ impl DecidedRun {
     /// Leaves of the choices that are possible those of the run. Where it has none of them, it has come to an end
     /// earlier, and nothing is decided.
     pub(crate) fn keep(&self, machine: &Machine, state: &State, choices: &mut Vec<Choice>) {
-        if choices.len() < 2 {
+        if choices.len() < 2 || self.is_empty() {
             return;
         }
         let when = |choice: &Choice| {
@@ -206,7 +206,7 @@ impl DecidedRun {
             let Choice::Value(rank, thread, values) = choice else { return true };
             // What did not fail in the run does not fail now, though it may be asked before what failed there.
             let Some(decided) = self.values.get(&position(machine, state, *rank, *thread)) else {
-                return self.is_empty() || !fails(machine, state, choice);
+                return !fails(machine, state, choice);
             };
             own_values(machine, state, (*rank, *thread), values) == *decided
         };

@@ -489,7 +489,7 @@ impl Machine {
     }
 
     /// Whether it is not known what a thread, and those that it starts, do to their ends.
-    fn goes_on_unknown(state: &State, rank: Rank, thread: u32) -> bool {
+    pub(crate) fn goes_on_unknown(state: &State, rank: Rank, thread: u32) -> bool {
         let t = state.rank(rank).thread(thread);
         let spawns = |statement: &Statement| matches!(&*statement.op, Op::Thread(ThreadOp::Spawn { .. }));
         !t.returns() || t.ahead().iter().any(spawns)

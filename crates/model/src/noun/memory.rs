@@ -384,10 +384,7 @@ impl Verb for MemoryOp {
                 }
                 cx.done(&[]);
             }
-            Self::Copy { to, from, stream } => {
-                let called = self.call_name(cx.here());
-                cx.copy((to, from), *stream, called);
-            }
+            Self::Copy { to, from, stream } => cx.copy((to, from), *stream, self),
             Self::Expect { buffer, origin, made, stream } => cx.expect((buffer, origin, made), *stream),
         }
     }

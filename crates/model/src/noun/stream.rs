@@ -326,8 +326,7 @@ impl Cx<'_> {
         self.done(&[]);
     }
 
-    /// A copy, and what it is called where it returns an error.
-    pub(crate) fn copy(&mut self, (to, from): (&Operand, &Operand), stream: Token, called: String) {
+    pub(crate) fn copy(&mut self, (to, from): (&Operand, &Operand), stream: Token, verb: &dyn Verb) {
         let op = self.op;
         let given = (self.given(to, op), self.given(from, op));
         if let (Some(to), Some(from)) = given {
@@ -335,7 +334,7 @@ impl Cx<'_> {
             self.judge_overlapping_copy(&to, &from);
             self.launch(stream, Work::Copy { to, from });
         } else {
-            self.fail(called, INVALID_VALUE);
+            self.fail(verb.call_name(self.here()), INVALID_VALUE);
         }
         self.done(&[]);
     }
