@@ -12,7 +12,7 @@ use rankcheck_tests::repository::{enter, files_under};
 use rankcheck::spec;
 
 /// Of the failing checks of the systems that have a passing twin, so many in a hundred are repaired at 2, 4 and 8 ranks.
-const REPAIRED_PERCENT: usize = 58;
+const REPAIRED_PERCENT: usize = 57;
 
 fn fails(check: &Check) -> bool {
     matches!(check.kind, CheckKind::Program(Expect::Fails { .. }))

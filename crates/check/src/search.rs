@@ -12,6 +12,7 @@ mod bounds;
 pub(crate) mod changed;
 mod complete;
 mod coverage;
+mod data_order;
 mod decisions;
 pub mod explain;
 pub mod explore;

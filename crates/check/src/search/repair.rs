@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rankcheck_model::describe::{NamesOf, Naming, uses};
@@ -15,11 +16,12 @@ use rankcheck_model::edit::OpPosition;
 use rankcheck_model::machine::Kind;
 use rankcheck_model::{
     BarrierOp, Block, CommOp, Config, GraphOp, GroupOp, IpcOp, Loc, MemoryOp, Op, Operand, Platform, PoolOp,
-    Rank, Rule, Slot, Source, Statement, StreamOp, ThreadOp, ThreadStart,
+    Rank, Rule, Slot, Source, Statement, StreamOp, ThreadOp, ThreadStart, WindowOp,
 };
 
 use super::bounds::Bounds;
 use super::changed::{alike, changed};
+use super::data_order::keeps_data_order;
 use super::explore::{Exploration, explore_agreeing};
 use super::replay::Ahead;
 use super::trial::Trials;
@@ -125,6 +127,16 @@ pub enum RepairChange {
     },
 }
 
+/// A program as a change makes it.
+struct Applied {
+    source: Arc<dyn Source>,
+    /// The places at which its ranks decide alike.
+    agreed: Vec<Loc>,
+}
+
+/// What a change makes of a block; none if it has nothing to do with it.
+type OwnBlockChange = Box<dyn Fn(&Block) -> Option<Block> + Send + Sync>;
+
 /// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
@@ -228,10 +240,11 @@ pub(crate) fn repairs(broken: &Broken<'_>, at_most: Duration) -> Repairs {
 fn verified(broken: &Broken<'_>, change: RepairChange, left: Duration) -> Option<Repair> {
     let states = 10_000 + 10 * broken.exploration.states;
     let bounds = Bounds { states, time: Some(left), ..Bounds::default() };
+    let turns = Arc::new(AtomicBool::new(false));
     let explored = |source: &Arc<dyn Source>, ranks: u32| {
         let config = config(broken.check, ranks, broken.platform, &broken.check.assume);
         let config = Config { contended: broken.exploration.config.contended.clone(), ..config };
-        let (changed, agreed) = change.applied(source, ranks);
+        let Applied { source: changed, agreed } = change.applied(source, ranks, &turns);
         let held = explore_agreeing(&changed, config, &bounds, agreed.clone()).ok()?;
         or_freer(held, |freer| explore_agreeing(&changed, freer, &bounds, agreed)).ok()
     };
@@ -245,7 +258,8 @@ fn verified(broken: &Broken<'_>, change: RepairChange, left: Duration) -> Option
             && now.registrations + now.registrations_warm_up
                 >= before.registrations + before.registrations_warm_up
     };
-    if first.bound.is_some() || !first.broken.is_empty() || !does_as_much(&first) {
+    let turns_data = || turns.load(Ordering::Relaxed);
+    if first.bound.is_some() || !first.broken.is_empty() || !does_as_much(&first) || turns_data() {
         return None;
     }
     let mut repair = Repair::of(change.clone());
@@ -272,7 +286,7 @@ fn verified(broken: &Broken<'_>, change: RepairChange, left: Duration) -> Option
             (None, false) => return None,
         }
     }
-    Some(repair)
+    (!turns_data()).then_some(repair)
 }
 
 /// Whether all that a changed program breaks at so many ranks are mistakes that the unchanged one makes there alone, such
@@ -315,8 +329,9 @@ fn candidates(broken: &Broken<'_>) -> Vec<RepairChange> {
     for (first, second, swaps) in neighbours(&all_calls.iter().filter(late).cloned().collect::<Vec<_>>()) {
         let literally = as_written(&all_calls, &first, &second, Scope::All);
         if swaps && gives_back(&first.op) && literally && !changes_capture(&all_calls, &first, &second) {
-            let (first, second) = in_words_of_both(&first, &second, Scope::All);
-            add(RepairChange::Swap { first, second, on: Scope::All });
+            if let Some((first, second)) = in_words_of_both(&all_calls, &first, &second, Scope::All) {
+                add(RepairChange::Swap { first, second, on: Scope::All });
+            }
         }
     }
     for call in all_calls.iter().filter(|call| call.near.is_some() && gives_back(&call.op)) {
@@ -335,7 +350,7 @@ fn candidates(broken: &Broken<'_>) -> Vec<RepairChange> {
             if !as_written(&all_calls, &first, &second, on) {
                 continue;
             }
-            let (one, other) = in_words_of_both(&first, &second, on);
+            let Some((one, other)) = in_words_of_both(&all_calls, &first, &second, on) else { continue };
             if swaps {
                 add(RepairChange::Swap { first: one.clone(), second: other.clone(), on });
             }
@@ -374,14 +389,26 @@ fn as_written(all: &[Rc<KnownCall>], first: &KnownCall, second: &KnownCall, on: 
     first.keys().eq(second.keys()) && in_order != (on == Scope::InOrder)
 }
 
-/// Two calls as a change names them: as all ranks make them, or, where that says the same of both, as one rank does.
-fn in_words_of_both(first: &KnownCall, second: &KnownCall, on: Scope) -> ((String, Loc), (String, Loc)) {
-    let own = matches!(on, Scope::One(_)) || first.named.0 == second.named.0;
+/// Two calls as a change names them: as all ranks make them, or, where that says the same of both, as these ranks do if they
+/// do alike. None if that still says the same, and of one place: nobody would know which is meant.
+fn in_words_of_both(
+    all: &[Rc<KnownCall>],
+    first: &KnownCall,
+    second: &KnownCall,
+    on: Scope,
+) -> Option<((String, Loc), (String, Loc))> {
+    let alike = |one: &KnownCall| {
+        let there = all.iter().filter(|call| call.named.1 == one.named.1 && on.has(call.rank));
+        there.into_iter().all(|call| call.text == one.text)
+    };
+    let own = matches!(on, Scope::One(_))
+        || (first.named.0 == second.named.0 && on.has(first.rank) && alike(first) && alike(second));
     let named = |call: &KnownCall| {
         let text = if own { &call.text } else { &call.named.0 };
         (text.clone(), call.named.1.clone())
     };
-    (named(first), named(second))
+    let (first, second) = (named(first), named(second));
+    (first != second).then_some((first, second))
 }
 
 /// Whether calls in each other's place may leave a capture, or come into one: then the program does something else.
@@ -609,7 +636,11 @@ fn may_be_grouped(statements: &[Statement], naming: &dyn Naming) -> bool {
                 | Op::Memory(MemoryOp::Free { .. } | MemoryOp::FreeOn { .. })
         )
     };
-    of(communicates).is_disjoint(&of(works))
+    // NCCL's group knows nothing of a capture that begins or ends in it, and takes a window out at once.
+    let apart = |statement: &Statement| {
+        matches!(&*statement.op, Op::Graph(_) | Op::Window(WindowOp::Deregister { .. }))
+    };
+    !statements.iter().any(apart) && of(communicates).is_disjoint(&of(works))
 }
 
 /// Whether a call may wait for other ranks, or they for it.
@@ -625,7 +656,7 @@ fn meets_others(op: &Op) -> bool {
         | Op::Barrier(_)
         | Op::Store(_)
         | Op::Flag(_)
-        | Op::Stream(StreamOp::Synchronize { .. })
+        | Op::Stream(StreamOp::Synchronize { .. } | StreamOp::Wait { .. })
         | Op::Mutex(_)
         | Op::Event(_)
         | Op::Graph(GraphOp::Destroy { .. }) => true,
@@ -656,15 +687,29 @@ impl Wait {
 }
 
 impl RepairChange {
-    /// The changed program, and the places at which its ranks decide alike.
-    fn applied(&self, source: &Arc<dyn Source>, ranks: u32) -> (Arc<dyn Source>, Vec<Loc>) {
+    /// The changed program. Notes whether a block of it turns round what the unchanged one does with data.
+    fn applied(&self, source: &Arc<dyn Source>, ranks: u32, turns: &Arc<AtomicBool>) -> Applied {
+        let changed = |on: Scope, change: OwnBlockChange| {
+            let turns = Arc::clone(turns);
+            let source = on.applied(source, move |block| {
+                let changed = change(block)?;
+                if !keeps_data_order(block, &changed) {
+                    turns.store(true, Ordering::Relaxed);
+                }
+                Some(changed)
+            });
+            Applied { source, agreed: Vec::new() }
+        };
         let locs = Arc::clone(source);
         let is = move |statement: &Statement, at: &Loc| locs.loc(statement.loc) == *at;
         match self.clone() {
-            Self::SameDecision { of } => (Arc::clone(source), of.into_iter().map(|(_, at)| at).collect()),
+            Self::SameDecision { of } => {
+                let agreed = of.into_iter().map(|(_, at)| at).collect();
+                Applied { source: Arc::clone(source), agreed }
+            }
             Self::Wait { what, side, call: _, at } => {
                 let inserted: Vec<Arc<Op>> = what.ops(ranks).into_iter().map(Arc::new).collect();
-                let source = alike(source, move |block| {
+                let change = move |block: &Block| {
                     block.ops.iter().any(|statement| is(statement, &at)).then(|| {
                         let mut ops = Vec::new();
                         for statement in &block.ops {
@@ -678,8 +723,8 @@ impl RepairChange {
                         }
                         Block { ops, terminator: block.terminator.clone() }
                     })
-                });
-                (source, Vec::new())
+                };
+                changed(Scope::All, Box::new(change))
             }
             Self::Keep { call: _, at, twice: _ } => {
                 let change = move |block: &Block| {
@@ -688,7 +733,7 @@ impl RepairChange {
                     block.ops.retain(|statement| !is(statement, &at));
                     (block.ops.len() != before).then_some(block)
                 };
-                (alike(source, change), Vec::new())
+                changed(Scope::All, Box::new(change))
             }
             Self::Swap { first: (_, first), second: (_, second), on } => {
                 let change = move |block: &Block| {
@@ -700,7 +745,7 @@ impl RepairChange {
                     }
                     (!pairs.is_empty()).then_some(block)
                 };
-                (on.applied(source, change), Vec::new())
+                changed(on, Box::new(change))
             }
             Self::Apart { at, on } => {
                 let change = move |block: &Block| {
@@ -711,7 +756,7 @@ impl RepairChange {
                         .retain(|statement| !(is(statement, &at) && matches!(&*statement.op, Op::Group(_))));
                     (block.ops.len() != before).then_some(block)
                 };
-                (on.applied(source, change), Vec::new())
+                changed(on, Box::new(change))
             }
             Self::Group { first: (_, first), last: (_, last), wide, on } => {
                 let names = Arc::clone(source);
@@ -729,7 +774,7 @@ impl RepairChange {
                     }
                     (!pairs.is_empty()).then(|| Block { ops, terminator: block.terminator.clone() })
                 };
-                (on.applied(source, change), Vec::new())
+                changed(on, Box::new(change))
             }
         }
     }
