@@ -18,9 +18,18 @@ use rankcheck_tests::repository::{differs_from_golden, enter};
 fn searches_grow_as_they_are_known_to() {
     let folder = enter().join("tests/growth");
     let mut text = String::from("states  executions  bytes kept\n");
-    for family in
-        ["addresses", "batches", "decisions", "exchange", "meshes", "mutexes", "pairs", "polls", "pools"]
-    {
+    for family in [
+        "addresses",
+        "batches",
+        "decisions",
+        "exchange",
+        "loops",
+        "meshes",
+        "mutexes",
+        "pairs",
+        "polls",
+        "pools",
+    ] {
         let spec = load(&folder.join(family).with_extension("star")).expect("the family is good");
         for check in &spec.checks {
             let explained = search(&spec, check, &Options::telling(Detail::Verdict)).expect("it evaluates");

@@ -284,6 +284,11 @@ impl ProgramPlace {
                 (age, given.content()).hash(&mut hasher);
             }
         }
+        let mut counts: BTreeMap<u128, u32> = BTreeMap::new();
+        for given in self.given.iter().filter(|given| remembered.counted.contains(&given.loc)) {
+            *counts.entry(given.place).or_default() += 1;
+        }
+        counts.hash(&mut hasher);
         self.hash_kept(&kept, &mut hasher);
         hasher.fingerprint()
     }
@@ -657,18 +662,24 @@ impl Machine {
 }
 
 /// The last answers in which two histories differ, each to be remembered long enough to tell them apart, and `more`
-/// questions longer.
+/// questions longer; or how often there was such a question, if one history was asked it more often than the other.
 fn difference(one: &[GivenAnswer], other: &[GivenAnswer], more: u32) -> Box<RememberedPast> {
     let mut remembered = RememberedPast::default();
     let mut pairs = one.iter().rev().map(Some).chain(std::iter::repeat(None));
     let mut others = other.iter().rev().map(Some).chain(std::iter::repeat(None));
+    let asked =
+        |history: &[GivenAnswer], place: u128| history.iter().filter(|given| given.place == place).count();
     for age in 0..one.len().max(other.len()) {
         let (a, b) = (pairs.next().flatten(), others.next().flatten());
         if a.map(GivenAnswer::content) != b.map(GivenAnswer::content) {
-            let age = u32::try_from(age).expect("few answers") + more;
-            for given in [a, b].into_iter().flatten() {
-                remembered.answers.insert(given.loc, age);
+            let differ = || [a, b].into_iter().flatten();
+            let counted = differ().filter(|given| asked(one, given.place) != asked(other, given.place));
+            remembered.counted.extend(counted.map(|given| given.loc));
+            if !remembered.counted.is_empty() {
+                break;
             }
+            let age = u32::try_from(age).expect("few answers") + more;
+            remembered.answers.extend(differ().map(|given| (given.loc, age)));
             break;
         }
     }

@@ -72,6 +72,8 @@ pub struct ProgramPoint {
 pub struct RememberedPast {
     /// For how many further questions of its thread an answer matters that was given here.
     pub answers: BTreeMap<LocId, u32>,
+    /// Questions of which it matters how often they were asked here: in a loop, how much of it is left.
+    pub counted: BTreeSet<LocId>,
     /// For how many further questions of its thread a result is used that an operation here produced.
     pub results: BTreeMap<LocId, u32>,
     /// What other threads use results of.
@@ -109,6 +111,7 @@ impl RememberedPast {
         longer(&mut self.answers, &other.answers);
         longer(&mut self.results, &other.results);
         longer(&mut self.records, &other.records);
+        self.counted.extend(&other.counted);
         self.shared.extend(&other.shared);
         self.asked.extend(&other.asked);
         self.read.extend(&other.read);
@@ -132,6 +135,7 @@ impl RememberedPast {
             answers: ages(self.answers),
             results: ages(self.results),
             records: ages(self.records),
+            counted: places(self.counted),
             asked: places(self.asked),
             votes: places(self.votes),
             follows: self.follows.into_iter().map(|(of, uses)| (point(of), uses)).collect(),
