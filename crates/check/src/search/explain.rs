@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rankcheck_model::edit::OpPosition;
 use rankcheck_model::machine::Kind;
-use rankcheck_model::{Choice, Loc, Op, Rank, Rule, Slot, Source, SourceError, ThreadStart};
+use rankcheck_model::{Choice, GroupOp, Loc, Op, Rank, Rule, Slot, Source, SourceError, ThreadStart};
 
 use super::explore::Exploration;
 use super::repair::Repairs;
@@ -63,8 +63,8 @@ pub enum Cause {
     Order {
         /// Which of the decisions of the run.
         decision: usize,
-        /// What goes first where the finding goes away, in words.
-        instead: String,
+        /// What goes first where the finding goes away: the operation, and the same in words.
+        instead: (Located, String),
     },
     /// A rank does something that its peer does not do.
     Extra {
@@ -296,8 +296,8 @@ impl Explaining<'_> {
         Ok(None)
     }
 
-    /// What else goes first where the finding goes away, in words.
-    fn other_order(&mut self, decision: usize) -> Result<Option<String>, SourceError> {
+    /// What else goes first where the finding goes away, and that in words.
+    fn other_order(&mut self, decision: usize) -> Result<Option<(Located, String)>, SourceError> {
         if matches!(self.shown.run.decisions[decision].decided, Decided::Values { .. }) {
             return Ok(None);
         }
@@ -305,7 +305,7 @@ impl Explaining<'_> {
         for other in self.trials.alternatives(choice)? {
             let trial = self.trials.instead(choice, &other)?;
             if self.is_gone(trial) {
-                return self.words(choice, &other, 0);
+                return Ok(self.trials.told(choice, &other)?.map(|told| (told.at, told.op)));
             }
         }
         Ok(None)
@@ -313,7 +313,7 @@ impl Explaining<'_> {
 
     /// What another choice decides, in words.
     fn words(&mut self, choice: usize, other: &Choice, nth: usize) -> Result<Option<String>, SourceError> {
-        Ok(self.trials.told(choice, other)?.and_then(|decided| match decided {
+        Ok(self.trials.told(choice, other)?.and_then(|told| match told.decided {
             Decided::Values { words, .. } => words.get(nth).cloned(),
             Decided::Order(words) => Some(words),
         }))
@@ -374,8 +374,20 @@ impl Explaining<'_> {
     /// An operation that the peer does not do.
     fn extra(&mut self, of: Option<&AlikeOperation>, peer: Rank) -> Result<Option<Cause>, SourceError> {
         let Some(of) = of else { return Ok(None) };
+        // Without its end alone a group would never end.
+        if matches!(of.op, Op::Group(GroupOp::End)) {
+            return Ok(None);
+        }
         let trial = self.trials.without(of.position)?;
-        Ok(self.is_gone(trial).then(|| Cause::Extra { at: of.at.clone(), peer }))
+        if !self.is_gone(trial) {
+            return Ok(None);
+        }
+        // What uses the result went with it. If that alone decides, it is told where it stands.
+        let decides = match self.trials.without_users(of.position)? {
+            Some(trial) => !self.is_gone(trial),
+            None => true,
+        };
+        Ok(decides.then(|| Cause::Extra { at: of.at.clone(), peer }))
     }
 
     /// An operation in whose place the peer does another. Slots before `common` are the same to both.

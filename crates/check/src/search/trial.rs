@@ -20,7 +20,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::bounds::Bounds;
 use super::changed::changed;
 use super::explore::explore_agreeing;
-use super::replay::{Decided, decision};
+use super::replay::{Decision, decision};
 use super::turn::{Turn, fails};
 
 /// What a change does to the finding.
@@ -602,7 +602,25 @@ impl<'a> Trials<'a> {
     /// # Errors
     /// If the program cannot be evaluated.
     pub fn without(&mut self, at: OpPosition) -> Result<TrialResult, SourceError> {
-        let left_out = self.with_users(at);
+        self.without_all(at, &self.with_users(at))
+    }
+
+    /// What the run shows without whatever uses the result of an operation; none if nothing does.
+    ///
+    /// # Errors
+    /// If the program cannot be evaluated.
+    pub fn without_users(&mut self, at: OpPosition) -> Result<Option<TrialResult>, SourceError> {
+        let mut users = self.with_users(at);
+        users.remove(&at);
+        if users.is_empty() { Ok(None) } else { self.without_all(at, &users).map(Some) }
+    }
+
+    /// What the run shows without some operations, of which none comes before the first.
+    fn without_all(
+        &mut self,
+        at: OpPosition,
+        left_out: &BTreeSet<OpPosition>,
+    ) -> Result<TrialResult, SourceError> {
         self.attempt(|trials, base| {
             let moment = trials.bases[base].before_operation(at);
             trials.bases[base].machine.config.edits = Edits {
@@ -747,15 +765,15 @@ impl<'a> Trials<'a> {
         self.told.get(decision).copied()
     }
 
-    /// What another choice in place of the n-th decides, in words.
+    /// What another choice in place of the n-th decides.
     ///
     /// # Errors
     /// If the program cannot be evaluated.
-    pub(crate) fn told(&mut self, nth: usize, other: &Choice) -> Result<Option<Decided>, SourceError> {
+    pub(crate) fn told(&mut self, nth: usize, other: &Choice) -> Result<Option<Decision>, SourceError> {
         match self.bases[0].before(nth) {
             Ok(Some((moment, _))) => {
                 let told = decision(&self.bases[0].machine, &moment.state, other, nth);
-                Ok(told.ok().flatten().map(|decision| decision.decided))
+                Ok(told.ok().flatten())
             }
             Ok(None) | Err(Again::GiveUp | Again::With(_)) => Ok(None),
             Err(Again::Source(error)) => Err(error),

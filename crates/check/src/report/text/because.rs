@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use rankcheck_model::Rank;
+use rankcheck_model::{Rank, Thread};
 
 use super::words;
 use crate::search::{Cause, Counterexample, Decided, Located, Operation};
@@ -37,9 +37,17 @@ pub(in crate::report) fn cause(shown: &Counterexample) -> Option<String> {
             let at = &decisions[*decision].at;
             format!("on rank {}: {} ({})", at.op.rank.0, value(*decision, *nth), at.loc)
         }
-        Cause::Order { decision, .. } => {
+        Cause::Order { decision, instead: (other, op) } => {
             let at = &decisions[*decision].at;
-            format!("on rank {}: {} ({})", at.op.rank.0, value(*decision, 0), at.loc)
+            let (rank, thread) = (at.op.rank, at.op.thread);
+            let theirs =
+                if other.op.rank == rank { String::new() } else { format!("rank {}'s ", other.op.rank.0) };
+            // Two threads may stand in one line.
+            let apart = other.op.rank == rank && other.op.thread != thread;
+            let in_thread = |of: Thread| if apart { format!(" in thread {}", of.0) } else { String::new() };
+            let first = format!("{}{} ({})", value(*decision, 0), in_thread(thread), at.loc);
+            let second = format!("{theirs}{op}{} ({})", in_thread(other.op.thread), other.loc);
+            format!("on rank {}: {first}, and not {second}", rank.0)
         }
         Cause::Extra { at, peer } => {
             let (rank, text) = (at.op.rank.0, words(shown, at));
