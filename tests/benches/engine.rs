@@ -35,8 +35,10 @@ fn main() {
     if run("communicator") {
         all_reduces(64, 2_048);
     }
-    if run("mesh") {
+    if run("mesh-1024") {
         all_reduces_of_mesh(1_024, 128);
+    }
+    if run("mesh-65536") {
         all_reduces_of_mesh(65_536, 16);
     }
     if run("evaluated") {

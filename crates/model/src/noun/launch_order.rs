@@ -26,6 +26,9 @@ use crate::state::{RankState, State, Table};
 use crate::walk::{Rows, walk};
 use rustc_hash::FxHashMap;
 
+/// Of a large job, one launch for so many ranks is kept before some are forgotten.
+const RANKS_A_LAUNCH_KEPT: usize = 4;
+
 /// Where a launch stands among all launches of its rank.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Issue {
@@ -358,14 +361,13 @@ impl Machine {
         executed.push(Executed { comm, members });
         // A declaration may name any launch.
         let forgets = !self.source.declares_overlap();
-        if forgets
-            && executed.len() >= Executions::of(state.shared()).forget_at.max(self.config.launches_kept)
-        {
+        // To forget some, each rank is looked at.
+        let kept = self.config.launches_kept.max(self.config.ranks as usize / RANKS_A_LAUNCH_KEPT);
+        if forgets && executed.len() >= Executions::of(state.shared()).forget_at.max(kept) {
             self.forget(state, &mut executed);
             // Many ranks have many launches under way, and all of them were looked at. Not again before there are
             // as many others.
-            Executions::of_mut(state.shared_mut()).forget_at =
-                executed.len() + executed.len().max(self.config.launches_kept);
+            Executions::of_mut(state.shared_mut()).forget_at = executed.len() + executed.len().max(kept);
         }
         Executions::of_mut(state.shared_mut()).launches = executed;
         if self.source.declares_overlap() {

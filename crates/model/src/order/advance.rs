@@ -27,7 +27,7 @@ use crate::state::{Path, State};
 
 /// Operations that a host thread runs before streams go on. Everything here commutes, so the
 /// number decides only how much waits on streams at once.
-const BATCH: u32 = 16;
+const BATCH: u32 = 4;
 
 /// In a run that somebody looks at, ranks take turns.
 fn batch(explain: Explain) -> u32 {
