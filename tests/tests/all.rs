@@ -20,6 +20,7 @@ mod devices;
 mod diff;
 mod dumped;
 mod dumps;
+mod early_ends;
 mod explained;
 mod fingerprints;
 mod folded;

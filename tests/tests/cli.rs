@@ -23,13 +23,13 @@ const LEAVES: &str = r#"def program(r):
 check("a rank leaves early", program, ranks = 2, expect = fails("HOST-1"))
 "#;
 
-struct Ran {
+pub(crate) struct Ran {
     code: i32,
     out: String,
     err: String,
 }
 
-fn run(folder: &Path, arguments: &[&str]) -> Ran {
+pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Ran {
     let output = Command::new(command())
         .args(arguments)
         .current_dir(folder)
@@ -43,7 +43,7 @@ fn run(folder: &Path, arguments: &[&str]) -> Ran {
     }
 }
 
-fn wants(ran: &Ran, code: i32, words: &[&str]) {
+pub(crate) fn wants(ran: &Ran, code: i32, words: &[&str]) {
     let text = format!("{}\n{}", ran.out, ran.err);
     assert_eq!(ran.code, code, "{text}");
     for word in words {

@@ -16,7 +16,7 @@ use rankcheck_model::{Choice, Config, Loc, Machine, OpRef, Platform, Rank, Sourc
 use serde::{Deserialize, Serialize};
 
 use crate::search::replay::{ReplayError, Subject, replay, subject};
-use crate::search::verdict::config;
+use crate::search::verdict::{config, or_freer};
 use crate::search::{Asked, Bounds, Decided, Decision, Explained, Operation, Replayed, explore};
 use crate::spec::{self, Check, Param, Spec, SpecError};
 use crate::whole_file;
@@ -312,7 +312,9 @@ impl Loaded {
         let platform = trace.platform.parse().map_err(|error: UnknownPlatform| misfit(error.to_string()))?;
         let source: Arc<dyn Source> = Arc::new(check.source(trace.ranks, &params, &check.assume)?);
         let config = config(check, trace.ranks, platform, &check.assume);
-        let explored = explore(&source, config, &Bounds::default()).map_err(|error| spec.diagnose(&error))?;
+        let explored = |config| explore(&source, config, &Bounds::default());
+        let explored = explored(config).and_then(|held| or_freer(held, explored));
+        let explored = explored.map_err(|error| spec.diagnose(&error))?;
         Ok(Self { trace, params, platform, source, config: explored.config, spec })
     }
 

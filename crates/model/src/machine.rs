@@ -286,6 +286,9 @@ pub struct Machine {
     pub(crate) polled: AtomicBool,
     /// Whether somebody called what NCCL may end before others come: a send, or a collective with a root.
     pub(crate) may_let_go: AtomicBool,
+    /// Whether two threads touched one object in some execution so that it may matter who is the first, in whatever order
+    /// this execution has them.
+    pub(crate) met: AtomicBool,
     /// A clock that knows nothing; shared, because it is as wide as the job.
     pub(crate) nothing: Clock,
 }
@@ -356,6 +359,7 @@ impl Machine {
             interrupted: AtomicBool::new(false),
             polled: AtomicBool::new(false),
             may_let_go: AtomicBool::new(false),
+            met: AtomicBool::new(false),
             reached: Mutex::default(),
             measured: Mutex::default(),
             log: Mutex::default(),
@@ -448,12 +452,12 @@ impl Machine {
         locked(&self.log).clone()
     }
 
-    /// Whether NCCL may end a call before others come to it, in some execution, and somebody who holds such a program up may
-    /// see the difference: by asking whether work is over, or in what threads of a rank share.
+    /// Whether NCCL may end a call before others come to it, in some execution, and somebody may see the difference: by asking
+    /// whether work is over, or in any object that two threads touch. What orders their touches here may be a call that ends
+    /// early.
     #[must_use]
     pub fn early_ends_may_be_seen(&self) -> bool {
-        let shared = |object: &Object| matches!(object.kind, ObjectKind::List | ObjectKind::Map);
-        let seen = self.polled.load(Ordering::Relaxed) || self.config.contended.iter().any(shared);
+        let seen = self.polled.load(Ordering::Relaxed) || self.met.load(Ordering::Relaxed);
         seen && self.may_let_go.load(Ordering::Relaxed)
     }
 

@@ -122,9 +122,9 @@ pub fn config(check: &Check, ranks: u32, platform: Platform, assume: &[Assumptio
     }
 }
 
-/// Whether a program holds in which somebody may see that NCCL let others go early: in a key or a flag that is found as it is
-/// before or after somebody else's write, in a list or map of several threads, or because work is over. What is found
-/// may decide what a rank does, so it no longer suffices that everybody who could be held back was.
+/// Whether a program holds in which somebody may see that NCCL let others go early: because work is over, or in any object
+/// that two threads touch, of one rank or of two. What is found there may decide what a rank does, so it no longer suffices
+/// that everybody who could be held back was.
 fn sees_early_ends(exploration: &Exploration) -> bool {
     let is_word = |object: &Object| matches!(object.kind, ObjectKind::StoreKey | ObjectKind::Flag);
     let may_see = exploration.early_ends_may_be_seen || exploration.config.contended.iter().any(is_word);
@@ -138,8 +138,8 @@ pub fn freer(held: &Config) -> Config {
 }
 
 /// What a program does. Where it holds and somebody may see early ends, it is explored again with NCCL letting go whom it need
-/// not hold back, and what it does then counts unless it holds there, too.
-pub(super) fn or_freer<E>(
+/// not hold back: where it does not hold then, that counts, and else both are what it does.
+pub(crate) fn or_freer<E>(
     held: Exploration,
     again: impl FnOnce(Config) -> Result<Exploration, E>,
 ) -> Result<Exploration, E> {
@@ -147,7 +147,33 @@ pub(super) fn or_freer<E>(
         return Ok(held);
     }
     let freer = again(freer(&held.config))?;
-    Ok(if freer.bound.is_some() || !freer.broken.is_empty() { freer } else { held })
+    if freer.bound.is_some() || !freer.broken.is_empty() {
+        return Ok(freer);
+    }
+    Ok(both(held, freer))
+}
+
+/// What a program does in either of two semantics in which it holds.
+fn both(held: Exploration, freer: Exploration) -> Exploration {
+    let mut both = held;
+    for (outcome, witness) in freer.outcomes {
+        both.outcomes.entry(outcome).or_insert(witness);
+    }
+    both.states += freer.states;
+    both.steps += freer.steps;
+    // The runs in which nobody is let go are among those in which somebody may be.
+    both.executions = both.executions.max(freer.executions);
+    both.contended.extend(freer.contended);
+    both.reached.extend(freer.reached);
+    both.costs.raise_to(&freer.costs);
+    both.executed.raise_to(&freer.executed);
+    both.idle_ranks.retain(|rank| freer.idle_ranks.contains(rank));
+    both.another_order = both.another_order.or(freer.another_order);
+    for (name, value) in freer.measured {
+        let most = both.measured.entry(name).or_insert(value);
+        *most = value.max(*most);
+    }
+    both
 }
 
 /// Makes the explorations of one check, in the semantics that its options ask for, and counts them.
@@ -181,6 +207,22 @@ impl<'a> Explorer<'a> {
             None => explore(source, config, bounds),
         }
     }
+
+    /// Explores a program in which somebody may see that NCCL lets others go early, which the search without reductions does
+    /// not follow.
+    fn explore_freer(
+        &mut self,
+        source: &Arc<dyn Source>,
+        config: Config,
+        name: &SearchName,
+    ) -> Result<Exploration, SourceError> {
+        self.explorations += 1;
+        let Options { bounds, keeper, .. } = self.options;
+        let Some(keeper) = keeper.as_deref() else { return explore(source, config, bounds) };
+        let words = format!("{}, calls of NCCL ending early", name.words);
+        let name = SearchName { digest: fingerprint(&(name.digest, "early")), words };
+        explore_keeping(source, config, bounds, Keeping { keeper, name: &name })
+    }
 }
 
 /// A check, for which one exploration after the other is made.
@@ -190,6 +232,11 @@ struct Search<'a> {
     explorer: Explorer<'a>,
     /// The first run that failed on the platform of the check.
     failing: Option<Failing>,
+}
+
+/// Whether an assumption is about something that no program mentions.
+fn is_missing(assumption: &Assumption, mentioned: &BTreeSet<String>) -> bool {
+    matches!(assumption, Assumption::Named(text) if !mentioned.contains(text))
 }
 
 /// A program of the check that breaks a rule.
@@ -233,31 +280,49 @@ impl Search<'_> {
         let config = config(self.check, ranks, platform, assume);
         let name = self.name((ranks, params), platform, assume);
         let explored = self.explorer.explore(&source, config, &name);
-        let explored = explored.and_then(|held| {
-            or_freer(held, |freer| {
-                self.explorer.explorations += 1;
-                explore(&source, freer, &self.explorer.options.bounds)
-            })
-        });
+        let explored = explored
+            .and_then(|held| or_freer(held, |freer| self.explorer.explore_freer(&source, freer, &name)));
         let mut exploration = explored.map_err(|error| of_run(self.spec.diagnose(&error)))?;
         let waived = waive(&mut exploration, &self.check.waive);
         if exploration.bound.is_none() {
-            self.require_mentioned(assume, &program.mentioned())?;
+            let mut mentioned = program.mentioned();
+            if assume.iter().any(|assumption| is_missing(assumption, &mentioned)) {
+                // What is assumed may keep a run from coming by what else is.
+                let free = Arc::new(self.check.source(ranks, params, &[]).map_err(of_run)?);
+                let source: Arc<dyn Source> = free.clone();
+                let config = self::config(self.check, ranks, platform, &[]);
+                let freely = explore(&source, config, &self.explorer.options.bounds);
+                freely.map_err(|error| of_run(self.spec.diagnose(&error)))?;
+                mentioned.extend(free.mentioned());
+            }
+            self.require_mentioned(assume, &mentioned)?;
         }
-        let Ends { ends, guaranteed, bound: ends_bound } = match (&exploration.bound, primary(&exploration)) {
+        // The orders of a run without reductions are no choices where others are not known to contend.
+        let reduced = match exploration.broken.is_empty() || !self.explorer.options.naive {
+            true => None,
+            false => {
+                let config = self::config(self.check, ranks, platform, assume);
+                let reduced = explore(&source, config, &self.explorer.options.bounds);
+                Some(reduced.map_err(|error| of_run(self.spec.diagnose(&error)))?)
+            }
+        };
+        let predicted =
+            reduced.as_ref().filter(|reduced| reduced.broken.keys().eq(exploration.broken.keys()));
+        let predicted = predicted.unwrap_or(&exploration);
+        let Ends { ends, guaranteed, bound: ends_bound } = match (&predicted.bound, primary(predicted)) {
             (None, Some((_, witness))) => {
                 self.explorer.explorations += 1;
-                let ends = predict::ends(&source, &exploration, witness, &self.explorer.options.bounds);
+                let ends = predict::ends(&source, predicted, witness, &self.explorer.options.bounds);
                 ends.map_err(|error| of_run(self.spec.diagnose(&error)))?
             }
             (Some(_), _) | (None, None) => {
-                let ends = exploration.outcomes.keys().cloned().map(PredictedEnd::specified);
+                let ends = predicted.outcomes.keys().cloned().map(PredictedEnd::specified);
                 Ends { ends: ends.collect(), guaranteed: None, bound: None }
             }
         };
         let classes: BTreeSet<Class> = ends.iter().map(|end| end.outcome.class).collect();
         let told = |class: &Class| classes.contains(class) || guaranteed == Some(*class);
-        let others = predict::failing(&exploration).into_iter().filter(|class| !told(class));
+        let others = predict::failing(predicted).into_iter().filter(|class| !told(class));
         let other_runs: BTreeSet<Class> = others.collect();
         // A run that ends well reassures nobody where another one does not.
         let verdict = Verdict::predicting(&exploration, classes.union(&other_runs).copied().collect());
@@ -296,10 +361,8 @@ impl Search<'_> {
         assume: &[Assumption],
         mentioned: &BTreeSet<String>,
     ) -> Result<(), SpecError> {
-        for assumption in assume {
-            if let Assumption::Named(text) = assumption
-                && !mentioned.contains(text)
-            {
+        for assumption in assume.iter().filter(|assumption| is_missing(assumption, mentioned)) {
+            if let Assumption::Named(text) = assumption {
                 let name = &self.check.name;
                 let message = format!("check \"{name}\" assumes \"{text}\", which no r.may mentions");
                 let help = match text.as_str() {

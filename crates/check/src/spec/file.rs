@@ -354,6 +354,20 @@ fn checks(builder: &mut GlobalsBuilder) {
                 "give the parameter several values: n = each(1, 2, 3)",
             ));
         }
+        if let Expect::Holds { holds_from, .. } = &expect
+            && let Some((name, from)) = holds_from.iter().find(|(name, from)| {
+                let values =
+                    params.iter().filter(|(known, _)| *known == **name).flat_map(|(_, values)| values);
+                !values.into_iter().any(|value| matches!(value, Param::Int(value) if value < from))
+            })
+        {
+            return Err(wrong(
+                format!(
+                    "holds_from says that the check fails where `{name}` is less than {from}, and no value of it is"
+                ),
+                "give the parameter such a value too, or leave holds_from out",
+            ));
+        }
         let draft = Draft {
             name,
             span: span(eval)?,

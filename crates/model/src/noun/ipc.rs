@@ -13,6 +13,7 @@ use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
 use crate::noun::pool::Plan;
+use crate::noun::thread::{Status, ThreadState};
 use crate::op::{HandleKind, Show, Verb};
 use std::sync::Arc;
 
@@ -209,9 +210,11 @@ impl Machine {
         open: &OpRef,
         past: CausalPast,
     ) {
+        let freed = state.rank(of).memory(memory).is_none_or(|memory| memory.released().is_some());
+        let does = if Self::has_exited(state, of) && !freed { "exiting" } else { "freeing it" };
         self.find(state, Rule::Ipc2, About::Memory(of, memory), &[*open], past, || {
             format!(
-                "rank {} opens the handle of {} of rank {} ({}), and nothing keeps rank {} from freeing it before",
+                "rank {} opens the handle of {} of rank {} ({}), and nothing keeps rank {} from {does} before",
                 open.rank.0,
                 self.memory_name(memory),
                 of.0,
@@ -292,6 +295,68 @@ impl Machine {
         });
     }
 
+    /// The mappings that peers have of memory that its owner frees, who knows so much then.
+    pub(crate) fn judge_mapped(
+        &self,
+        state: &mut State,
+        (rank, id): (Rank, MemoryId),
+        op: OpRef,
+        clock: &Clock,
+    ) {
+        let memory = state.rank(rank).memory(id);
+        let held = memory.is_some_and(|memory| memory.kind().handle() == HandleKind::Shareable);
+        let mut late = Vec::new();
+        let mut open = None;
+        for mapping in state.ranks().flat_map(|r| &Mappings::of(r).rows) {
+            if (mapping.of, mapping.memory) != (rank, id) {
+                continue;
+            }
+            let closed = mapping.count == 0 && mapping.closed.as_ref().is_some_and(|c| c.before(clock));
+            for opened in &mapping.opens {
+                match self.source.freed(opened.op.loc) {
+                    Freed::BeforeOpened => late.push(opened.op),
+                    Freed::AsOrdered if !opened.before(clock) => late.push(opened.op),
+                    // Each mapping that is left holds the memory.
+                    Freed::AsOrdered if closed || held => {}
+                    Freed::AsOrdered | Freed::WhileOpen => open = open.or(Some(opened.op)),
+                    Freed::AfterClosed => {}
+                }
+            }
+        }
+        for opened in late {
+            self.find_opened_late(state, rank, id, &opened, clock.past());
+        }
+        if let Some(opened) = open {
+            self.find_freed_open(state, (rank, id), [op, opened], clock.past());
+        }
+    }
+
+    /// Whether a process has exited with an error, and no thread of it is left: its memory is gone.
+    fn has_exited(state: &State, rank: Rank) -> bool {
+        let threads = state.rank(rank).threads();
+        matches!(threads.first().map(ThreadState::status), Some(Status::Exited(_)))
+            && !threads.iter().any(ThreadState::running)
+    }
+
+    /// The process has exited: who opens its memory and is not known to have done so comes too late in some run.
+    pub(crate) fn judge_exited(&self, state: &mut State, rank: Rank, clock: &Clock) {
+        if !Self::has_exited(state, rank) {
+            return;
+        }
+        let mut late = Vec::new();
+        for mapping in state.ranks().flat_map(|r| &Mappings::of(r).rows) {
+            let unordered = mapping.opens.iter().filter(|opened| {
+                mapping.of == rank
+                    && self.source.freed(opened.op.loc) == Freed::AsOrdered
+                    && !opened.before(clock)
+            });
+            late.extend(unordered.map(|opened| (mapping.memory, opened.op)));
+        }
+        for (memory, opened) in late {
+            self.find_opened_late(state, rank, memory, &opened, clock.past());
+        }
+    }
+
     pub(crate) fn rank_of(&self, actor: Actor) -> Rank {
         Rank(actor.0 / self.config.actors_per_rank)
     }
@@ -366,7 +431,8 @@ impl Cx<'_> {
         let memory = self.state.rank(of).memory(whole.memory);
         let released = memory.and_then(|memory| memory.released()).map(|released| released.op);
         let handle = memory.map(|memory| memory.kind().handle());
-        if memory.is_none() || released.is_some() {
+        let exited = Machine::has_exited(self.state, of) && m.source.freed(moment.op.loc) == Freed::AsOrdered;
+        if memory.is_none() || released.is_some() || exited {
             let past = self.here().past();
             match (m.source.freed(moment.op.loc), released) {
                 (Freed::AsOrdered | Freed::BeforeOpened, _) => {
@@ -492,38 +558,6 @@ impl Cx<'_> {
             )
         });
         Machine::undefine(self.state, user);
-    }
-
-    /// The mappings that peers have of memory that its owner frees.
-    pub(crate) fn judge_mapped(&mut self, id: MemoryId) {
-        let (m, rank, op) = (self.m, self.rank, self.op);
-        let clock = self.this().clock().clone();
-        let memory = self.me().memory(id);
-        let held = memory.is_some_and(|memory| memory.kind().handle() == HandleKind::Shareable);
-        let mut late = Vec::new();
-        let mut open = None;
-        for mapping in self.state.ranks().flat_map(|r| &Mappings::of(r).rows) {
-            if (mapping.of, mapping.memory) != (rank, id) {
-                continue;
-            }
-            let closed = mapping.count == 0 && mapping.closed.as_ref().is_some_and(|c| c.before(&clock));
-            for opened in &mapping.opens {
-                match m.source.freed(opened.op.loc) {
-                    Freed::BeforeOpened => late.push(opened.op),
-                    Freed::AsOrdered if !opened.before(&clock) => late.push(opened.op),
-                    // Each mapping that is left holds the memory.
-                    Freed::AsOrdered if closed || held => {}
-                    Freed::AsOrdered | Freed::WhileOpen => open = open.or(Some(opened.op)),
-                    Freed::AfterClosed => {}
-                }
-            }
-        }
-        for opened in late {
-            m.find_opened_late(self.state, rank, id, &opened, clock.past());
-        }
-        if let Some(opened) = open {
-            m.find_freed_open(self.state, (rank, id), [op, opened], clock.past());
-        }
     }
 }
 

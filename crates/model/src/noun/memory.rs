@@ -15,7 +15,7 @@ use crate::id::Token;
 use crate::judge::deadlock::Awaits;
 use crate::machine::Kind;
 use crate::noun::pool::Plan;
-use crate::noun::stream::Work;
+use crate::noun::stream::{Queued, Work};
 use crate::op::{Show, Verb};
 use crate::order::dependence::ObjectKind;
 use crate::order::poll::{FaultOf, NondetValues, Poll};
@@ -636,10 +636,14 @@ impl Machine {
         state: &mut State,
         rank: Rank,
         stream: usize,
-        (buffer, op): (&Buffer, OpRef),
+        (buffer, given): (&Buffer, &Queued),
     ) {
+        let op = given.op;
         let clock = state.rank(rank).stream(stream).clock();
         let freed = Moment { actor: clock.actor(), epoch: clock.epoch(), op };
+        let mut now = clock.clone();
+        now.join(&given.issue);
+        self.judge_mapped(state, (rank, buffer.memory), op, &now);
         let r = state.rank_mut(rank);
         let Some(memory) = r.memory_mut(buffer.memory) else { return };
         memory.released = Some(freed);
@@ -718,7 +722,8 @@ impl Machine {
             let ordered = clock.after(old.actor, old.epoch);
             let apart = hidden && old.op.rank != op.rank;
             if !ordered && !apart && (access == Access::Write || old.access == Access::Write) {
-                race.get_or_insert(old.op);
+                let other_block = old.block.is_some() && old.block != buffer.block;
+                race.get_or_insert((old.op, other_block));
             }
             // Whatever is unordered with an access that this one covers is unordered with this one.
             let covers = range.0 <= theirs.0 && theirs.0 + theirs.1 <= range.0 + range.1;
@@ -751,7 +756,7 @@ impl Machine {
             });
             Self::undefine(state, op);
         }
-        if let Some(other) = race {
+        if let Some((other, other_block)) = race {
             let at_home = (op.rank, other.rank) == (home, home);
             let told = self.config.explain != Explain::No && !at_home;
             let held = if told && self.needs_contents() {
@@ -760,7 +765,10 @@ impl Machine {
                 String::new()
             };
             self.find(state, Rule::Mem2, about, &[op, other], clock.past(), || {
-                let name = self.buffer_name(buffer);
+                let mut name = self.buffer_name(buffer);
+                if other_block {
+                    name.push_str(", whose bytes another block had before,");
+                }
                 if at_home {
                     let (first, second) = (self.at(&other.min(op)), self.at(&other.max(op)));
                     return format!(
@@ -860,7 +868,7 @@ impl Cx<'_> {
             });
             Machine::undefine(self.state, user);
         }
-        self.judge_mapped(id);
+        m.judge_mapped(self.state, (rank, id), op, &clock);
         let frees = || format!("rank {} frees {} ({})", rank.0, m.memory_name(id), m.at(&op));
         if let Some((comm, nth, registered)) = Machine::covering(self.state, rank, id) {
             let ops = [op, registered];

@@ -160,9 +160,7 @@ impl Machine {
 
     /// Whoever has this clock touches what all ranks share.
     pub(crate) fn access_shared(&self, state: &mut State, object: Object, how: Access, clock: &Clock) {
-        if state.touch(object, how, clock) {
-            self.contend(object);
-        }
+        self.meets(object, state.touch(object, how, clock));
     }
 }
 
@@ -194,7 +192,7 @@ impl Cx<'_> {
                 if let Some(after) = after {
                     self.this_mut().clock_mut().join(&after);
                 }
-                self.access_key(*key, Access::Read);
+                self.access_key(*key, Access::Read, "reads");
                 let value = self.came_from(of, value);
                 self.done(&[value]);
             }
@@ -202,7 +200,7 @@ impl Cx<'_> {
     }
 
     fn write_key(&mut self, key: Token, value: Option<Value>) {
-        self.access_key(key, Access::Write);
+        self.access_key(key, Access::Write, if value.is_some() { "sets" } else { "deletes" });
         let write = WordWrite { value, by: self.this().clock().clone(), op: self.op };
         let ordered = self.m.readers_ordered(Object::named(ObjectKind::StoreKey, key));
         Keys::of_mut(self.state.shared_mut()).cells.entry(key).or_default().write(write, ordered);
@@ -210,23 +208,21 @@ impl Cx<'_> {
     }
 
     /// A key that is read while a set or delete of it is unordered with the read: its value is nondeterministic.
-    fn access_key(&mut self, key: Token, how: Access) {
+    fn access_key(&mut self, key: Token, how: Access, does: &'static str) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let object = Object::named(ObjectKind::StoreKey, key);
         let clock = self.this().clock().clone();
-        let reads = self.state.read_races(object, how, &clock);
+        let other = self.state.read_races(object, how, &clock).map(|actor| m.rank_of(actor));
         m.access_shared(self.state, object, how, &clock);
-        if reads {
+        if let Some(other) = other {
             m.find(self.state, Rule::Store2, About::Named(key), &[op], clock.past(), || {
-                let (does, other) = match how {
-                    Access::Read => ("reads", "a set or delete"),
-                    Access::Write | Access::Call => ("sets or deletes", "a read"),
-                };
+                let others = if how == Access::Read { "set or delete" } else { "read" };
                 let key = m.name(key);
                 format!(
-                    "rank {} {does} key {key} ({}), and nothing orders {other} of it with that",
+                    "rank {} {does} key {key} ({}), and nothing orders rank {}'s {others} of it with that",
                     rank.0,
-                    m.at(&op)
+                    m.at(&op),
+                    other.0
                 )
             });
         }

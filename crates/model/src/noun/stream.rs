@@ -245,7 +245,7 @@ impl Machine {
             self.judge_given_back(state, rank, Some(stream), &head);
             if let Owner::Program(_) = block.memory.owner {
                 state.rank_mut(rank).stream_mut(stream).clock_mut().tick();
-                self.freed_on(state, rank, stream, (block, head.op));
+                self.freed_on(state, rank, stream, (block, &head));
             }
             return;
         }

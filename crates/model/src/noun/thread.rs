@@ -14,6 +14,7 @@ use crate::judge::deadlock::Awaits;
 use crate::op::{Op, Show, Verb};
 use crate::order::poll::{NondetValues, Poll};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 pub(crate) use self::table::{Next, Slots, Threads};
 pub use self::table::{Status, ThreadState};
@@ -26,7 +27,7 @@ use crate::judge::finding::OpRef;
 use crate::machine::{ConcurrentCalls, Kind, Machine, locked};
 use crate::noun::group::Group;
 use crate::noun::pool::Plan;
-use crate::order::dependence::{Access, Object};
+use crate::order::dependence::{Access, Object, TouchMeeting};
 use crate::program::{Answer, Block, Operand, Question, Slot};
 use crate::rank::{Rank, Thread};
 use crate::state::State;
@@ -163,6 +164,8 @@ impl Verb for ThreadOp {
                 t.index += 1;
                 t.next += 1;
                 t.status = Status::Exited(*code);
+                let clock = t.clock.clone();
+                cx.m.judge_exited(cx.state, cx.rank, &clock);
             }
             Self::Reach { label } => {
                 locked(&cx.m.reached).insert(*label);
@@ -251,6 +254,16 @@ impl Machine {
         operand.evaluate(&OnRank { state, rank })
     }
 
+    /// Notes how a touch met those of others.
+    pub(crate) fn meets(&self, object: Object, met: TouchMeeting) {
+        if met != TouchMeeting::Nobody {
+            self.met.store(true, Ordering::Relaxed);
+        }
+        if met == TouchMeeting::Unordered {
+            self.contend(object);
+        }
+    }
+
     /// An object turned out to be contended.
     pub(crate) fn contend(&self, object: Object) {
         if self.config.mode == crate::machine::Mode::Reduced
@@ -334,10 +347,8 @@ impl Cx<'_> {
             (how, _) => how,
         };
         let clock = self.this().clock.clone();
-        let conflict = self.me_mut().touch(object, how, &clock);
-        if conflict {
-            m.contend(object);
-        }
+        let met = self.me_mut().touch(object, how, &clock);
+        m.meets(object, met);
     }
 
     /// Runs the next operation of a thread that [`Machine::poll`] said can run, as it was decided there.

@@ -181,11 +181,22 @@ impl Identify for Touches {
     }
 }
 
+/// How a touch meets earlier ones of others with which it does not commute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TouchMeeting {
+    /// No other actor touched it so.
+    Nobody,
+    /// All of them are ordered before it.
+    Ordered,
+    /// Nothing orders one of them before it.
+    Unordered,
+}
+
 impl Touches {
-    /// Records a touch; returns whether an earlier one conflicts and is not ordered before it.
-    fn touch(&mut self, object: Object, access: Access, clock: &Clock) -> bool {
+    /// Records that an object is touched.
+    fn touch(&mut self, object: Object, access: Access, clock: &Clock) -> TouchMeeting {
         let rows = self.rows.entry(object).or_default();
-        let conflict = clashes(rows, access, clock);
+        let conflict = meeting(rows, access, clock);
         let epoch = clock.epoch();
         let row = match rows.iter_mut().find(|row| row.actor == clock.actor()) {
             Some(row) => row,
@@ -204,13 +215,13 @@ impl Touches {
 
     /// Whether a touch would conflict with an earlier one that is not ordered before it.
     fn clashes(&self, object: Object, access: Access, clock: &Clock) -> bool {
-        self.rows.get(&object).is_some_and(|rows| clashes(rows, access, clock))
+        self.rows.get(&object).is_some_and(|rows| meeting(rows, access, clock) == TouchMeeting::Unordered)
     }
 }
 
 impl RankState {
-    /// A thread touches an object of its rank; returns whether an earlier touch conflicts and is not ordered before.
-    pub(crate) fn touch(&mut self, object: Object, access: Access, clock: &Clock) -> bool {
+    /// A thread touches an object of its rank.
+    pub(crate) fn touch(&mut self, object: Object, access: Access, clock: &Clock) -> TouchMeeting {
         Touches::of_mut(self).touch(object, access, clock)
     }
 
@@ -221,8 +232,8 @@ impl RankState {
 }
 
 impl State {
-    /// Somebody touches what all ranks share; returns whether an earlier touch conflicts and is not ordered before.
-    pub(crate) fn touch(&mut self, object: Object, access: Access, clock: &Clock) -> bool {
+    /// Somebody touches what all ranks share.
+    pub(crate) fn touch(&mut self, object: Object, access: Access, clock: &Clock) -> TouchMeeting {
         Touches::of_mut(self.shared_mut()).touch(object, access, clock)
     }
 
@@ -231,26 +242,35 @@ impl State {
         Touches::of(self.shared()).clashes(object, access, clock)
     }
 
-    /// Whether a touch would conflict with an earlier one, where one of the two is a read and the other a mutation.
-    pub(crate) fn read_races(&self, object: Object, access: Access, clock: &Clock) -> bool {
-        let races = |row: &Last| {
+    /// Whose earlier touch another one would conflict with, where one of the two is a read and the other a mutation.
+    pub(crate) fn read_races(&self, object: Object, access: Access, clock: &Clock) -> Option<Actor> {
+        let races = |row: &&Last| {
             let epoch = match access {
                 Access::Read => row.mutation,
                 Access::Write | Access::Call => row.read,
             };
             row.actor != clock.actor() && epoch > 0 && !clock.after(row.actor, epoch)
         };
-        Touches::of(self.shared()).rows.get(&object).is_some_and(|rows| rows.iter().any(races))
+        let rows = Touches::of(self.shared()).rows.get(&object)?;
+        rows.iter().find(races).map(|row| row.actor)
     }
 }
 
-fn clashes(rows: &[Last], access: Access, clock: &Clock) -> bool {
-    rows.iter().any(|row| {
+fn meeting(rows: &[Last], access: Access, clock: &Clock) -> TouchMeeting {
+    let mut meeting = TouchMeeting::Nobody;
+    for row in rows.iter().filter(|row| row.actor != clock.actor()) {
         let epoch = match access {
             Access::Write => row.read.max(row.mutation).max(row.call),
             Access::Read => row.mutation.max(row.call),
             Access::Call => row.read.max(row.mutation),
         };
-        row.actor != clock.actor() && epoch > 0 && !clock.after(row.actor, epoch)
-    })
+        if epoch == 0 {
+            continue;
+        }
+        if !clock.after(row.actor, epoch) {
+            return TouchMeeting::Unordered;
+        }
+        meeting = TouchMeeting::Ordered;
+    }
+    meeting
 }

@@ -3,6 +3,8 @@
 //! What ranks do alike is told once, with all their numbers: a cycle of 64 ranks takes a line, and leaves nobody out.
 //! Not here: what is a deadlock, and which rule it breaks.
 
+use std::sync::Arc;
+
 use super::{Never, WaitNode, Who};
 use crate::display::ranks_in_words;
 use crate::judge::finding::{About, OpRef, Rule};
@@ -114,7 +116,44 @@ impl Machine {
         } else {
             text.push_str(": a cycle");
         }
+        text.push_str(&self.different_members(state, nodes, component, first));
         text
+    }
+
+    /// Whom each rank names as members of that in which it waits, where they name others: none of them is where the others
+    /// are.
+    fn different_members(
+        &self,
+        state: &State,
+        nodes: &[WaitNode],
+        component: &[usize],
+        first: usize,
+    ) -> String {
+        let named = |n: &usize| {
+            let Who::Thread(rank, thread) = nodes[*n].who else { return None };
+            let rendezvous = state.rank(rank).thread(thread).waits().next()?;
+            (nodes[*n].about == nodes[first].about).then(|| (rank, self.invited(rendezvous)))
+        };
+        let mut lists: Vec<(Vec<Rank>, Arc<[Rank]>)> = Vec::new();
+        for (rank, members) in component.iter().filter_map(named) {
+            match lists.iter_mut().find(|(_, known)| *known == members) {
+                Some((ranks, _)) => ranks.push(rank),
+                None => lists.push((vec![rank], members)),
+            }
+        }
+        if lists.len() < 2 {
+            return String::new();
+        }
+        lists.sort();
+        let in_words = |members: &[Rank]| {
+            let numbers: Vec<String> = members.iter().map(|rank| rank.0.to_string()).collect();
+            numbers.join(", ")
+        };
+        let told = lists.iter().map(|(ranks, members)| {
+            let verb = if ranks.len() == 1 { "names" } else { "name" };
+            format!("{} {verb} {}", ranks_in_words(ranks.iter().copied()), in_words(members))
+        });
+        format!("; the members differ: {}", told.collect::<Vec<_>>().join(", "))
     }
 
     /// What is blocked in a component, by what it does; what breaks the rule comes first.
@@ -399,8 +438,15 @@ impl Machine {
             (Rule::P2p2 | Rule::P2p6, Who::Stream(..)) => format!("on the GPU in a transfer of {object}"),
             (Rule::Graph4 | Rule::Comm6, _) => format!("in the destruction of {object}"),
             (_, Who::Stream(..)) => format!("on the GPU in a collective of {object}"),
-            (_, Who::Thread(..)) => {
-                format!("in its first collective on {object} (regular kernel: connections are set up here)")
+            (rule, Who::Thread(rank, thread)) => {
+                let call = match state.rank(rank).thread(thread).upcoming() {
+                    // Which of them differ is what is wrong.
+                    Next::Op(op) if rule == Rule::Coll2 => format!(", {}", self.op_name(state, rank, &op.op)),
+                    Next::Op(_) | Next::Ask(..) | Next::Return | Next::Unknown => String::new(),
+                };
+                format!(
+                    "in its first collective on {object}{call} (regular kernel: connections are set up here)"
+                )
             }
         }
     }
