@@ -5,6 +5,7 @@
 //! rely on follows from this order, so it blocks and orders no memory.
 //! Not here: what is launched.
 
+use std::cmp::Ordering;
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -67,9 +68,11 @@ struct LastRan {
     issue: Issue,
     /// The largest count of the thread at a call.
     called: u32,
+    /// Whether all that ran of that call has that position: a group makes several launches by one call.
+    alone: bool,
 }
 
-walk!(struct LastRan { by: hashed moved, issue: hashed fixed, called: hashed fixed });
+walk!(struct LastRan { by: hashed moved, issue: hashed fixed, called: hashed fixed, alone: hashed fixed });
 
 /// The launch orders of a rank.
 #[derive(Debug, Clone, Default)]
@@ -91,7 +94,7 @@ impl LaunchOrders {
             if last.by == now.called.actor() {
                 // The transfers of a group are one launch.
                 let together = last.called == now.called.epoch() && now.issue.grouped;
-                last.issue == now.issue || (last.issue.nth < now.issue.nth && !together)
+                (last.issue == now.issue && last.alone) || (last.issue.nth < now.issue.nth && !together)
             } else {
                 now.called.after(last.by, last.called)
             }
@@ -104,10 +107,15 @@ impl LaunchOrders {
         let (by, called) = (now.called.actor(), now.called.epoch());
         match self.ran.iter_mut().find(|last| last.by == by) {
             Some(last) => {
+                last.alone = match called.cmp(&last.called) {
+                    Ordering::Greater => true,
+                    Ordering::Equal => last.alone && now.issue == last.issue,
+                    Ordering::Less => last.alone,
+                };
                 last.issue = last.issue.max(now.issue);
                 last.called = last.called.max(called);
             }
-            None => self.ran.push(LastRan { by, issue: now.issue, called }),
+            None => self.ran.push(LastRan { by, issue: now.issue, called, alone: true }),
         }
     }
 }
