@@ -177,7 +177,7 @@ walk!(struct Mapping {
     opens: derived fixed,
     uses: derived fixed,
     closed: derived fixed,
-    closers: derived fixed,
+    closers: hashed fixed,
 });
 
 /// Memory of other ranks that a rank has or had open.

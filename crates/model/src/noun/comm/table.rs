@@ -44,8 +44,8 @@ pub(crate) struct CommState {
     pub(super) launched: u32,
     pub(super) links: Links,
     pub(super) windows: Windows,
-    /// What each stream of the rank knew when the last launch on the communicator there was over, by stream: a function
-    /// of positions.
+    /// What each stream of the rank knew when the last launch on the communicator there was over, by stream. Where threads
+    /// contend, that is no function of positions.
     pub(super) completed: Vec<Clock>,
 }
 
@@ -64,7 +64,7 @@ walk!(struct CommState {
     // Links name ranks: they are told apart then.
     links: hashed fixed,
     windows: hashed moved,
-    completed: derived moved,
+    completed: hashed moved,
 });
 
 impl CommState {

@@ -148,8 +148,7 @@ walk!(struct Message {
     sent: hashed fixed,
     content: hashed fixed,
     sent_clock: hashed fixed,
-    // What ran is a function of positions.
-    ran: derived fixed,
+    ran: hashed fixed,
 });
 
 /// What was sent and not yet received, and what was chosen about transfers.
