@@ -32,6 +32,7 @@ mod growth;
 mod judged;
 mod known;
 mod laws;
+mod left;
 mod litmus;
 mod logged;
 mod midway;

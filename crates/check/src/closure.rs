@@ -332,7 +332,7 @@ impl Holds {
     }
 
     /// And each rank pays exactly this: `communicators`, `registrations`, `barriers`, `store_calls`, `collectives`,
-    /// `reserved_bytes`, or a name that was given to [`Builder::measure`].
+    /// `reserved_bytes`, what is left at the end (`communicators_left`), or a name that was given to [`Builder::measure`].
     #[must_use]
     pub fn costs(mut self, name: &str, cost: i64) -> Self {
         self.costs.insert(name.to_owned(), cost);

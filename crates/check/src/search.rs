@@ -301,6 +301,10 @@ impl Explored {
             "store_calls" => Some(costs.store_calls.into()),
             "collectives" => Some(costs.collectives.into()),
             "reserved_bytes" => i64::try_from(costs.reserved_bytes_max).ok(),
+            "communicators_left" => Some(costs.left.communicators.into()),
+            "registrations_left" => Some(costs.left.registrations.into()),
+            "mappings_left" => Some(costs.left.mappings.into()),
+            "reserved_bytes_left" => i64::try_from(costs.left.reserved_bytes).ok(),
             other => self.measured.get(other).copied(),
         }
     }

@@ -270,6 +270,10 @@ pub(crate) fn costs(run: &Explored) -> BTreeMap<String, i64> {
         "store_calls",
         "collectives",
         "reserved_bytes",
+        "communicators_left",
+        "registrations_left",
+        "mappings_left",
+        "reserved_bytes_left",
     ];
     let mut costs: BTreeMap<String, i64> =
         names.iter().filter_map(|name| Some(((*name).to_owned(), run.cost(name)?))).collect();

@@ -237,6 +237,17 @@ fn holds(out: &mut String, explained: &Explained, title: &str) {
     if costs.reserved_bytes_max > 0 {
         parts.push(format!("reserved {}", bytes(costs.reserved_bytes_max)));
     }
+    let left = &costs.left;
+    let counts = [
+        ("communicators_left", left.communicators),
+        ("registrations_left", left.registrations),
+        ("mappings_left", left.mappings),
+    ];
+    let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+    parts.extend(counts.map(|(name, count)| format!("{name} {count}")));
+    if left.reserved_bytes > 0 {
+        parts.push(format!("left {}", bytes(left.reserved_bytes)));
+    }
     parts.extend(run.measured.iter().map(|(name, value)| format!("{name} {value}")));
     if !parts.is_empty() {
         let _ = write!(out, "\n  costs     {}", parts.join("; "));

@@ -267,8 +267,8 @@ impl CompleteRuns {
         let mut collected = self.locked();
         collected.broken.extend(&end.broken);
         for rank in (0..machine.config.ranks).map(Rank) {
-            let costs = state.rank(rank).costs();
-            collected.costs.raise_to(costs);
+            let costs = state.rank(rank).costs_at_end();
+            collected.costs.raise_to(&costs);
             let executed = state.rank(rank).executed();
             collected.executed.raise_to(executed);
             let registered = costs.registrations + costs.registrations_warm_up > 0;

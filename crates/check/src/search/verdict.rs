@@ -676,7 +676,16 @@ fn holds_unexpectedly(
             match run.cost(name) {
                 Some(found) if found == *stated => {}
                 Some(found) => {
-                    let later = ["registrations", "barriers", "store_calls", "collectives"];
+                    let later = [
+                        "registrations",
+                        "barriers",
+                        "store_calls",
+                        "collectives",
+                        "communicators_left",
+                        "registrations_left",
+                        "mappings_left",
+                        "reserved_bytes_left",
+                    ];
                     let begins = match later.contains(&name.as_str()) && !run.costs.steady {
                         true => "; counting begins at r.steady(), which no rank came to",
                         false => "",

@@ -22,6 +22,31 @@ pub struct CallError {
     pub thread: u32,
 }
 
+/// What a rank holds that it could give back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct HeldResources {
+    /// Communicators that are not destroyed.
+    pub communicators: u32,
+    /// Windows that are registered with them.
+    pub registrations: u32,
+    /// Mappings of memory of other ranks.
+    pub mappings: u32,
+    /// Bytes of the segments that it holds.
+    pub reserved_bytes: u64,
+}
+
+impl HeldResources {
+    /// What of this was not held then.
+    fn beyond(self, then: Self) -> Self {
+        Self {
+            communicators: self.communicators.saturating_sub(then.communicators),
+            registrations: self.registrations.saturating_sub(then.registrations),
+            mappings: self.mappings.saturating_sub(then.mappings),
+            reserved_bytes: self.reserved_bytes.saturating_sub(then.reserved_bytes),
+        }
+    }
+}
+
 /// What a program costs; counted for each rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Costs {
@@ -43,6 +68,10 @@ pub struct Costs {
     pub reserved_bytes_max: u64,
     /// Whether `r.steady()` was passed.
     pub steady: bool,
+    /// What the rank held there.
+    pub held_at_steady: HeldResources,
+    /// How much more it holds where the run ends.
+    pub left: HeldResources,
 }
 
 impl Costs {
@@ -56,6 +85,10 @@ impl Costs {
         self.collectives = self.collectives.max(other.collectives);
         self.reserved_bytes_max = self.reserved_bytes_max.max(other.reserved_bytes_max);
         self.steady |= other.steady;
+        self.left.communicators = self.left.communicators.max(other.left.communicators);
+        self.left.registrations = self.left.registrations.max(other.left.registrations);
+        self.left.mappings = self.left.mappings.max(other.left.mappings);
+        self.left.reserved_bytes = self.left.reserved_bytes.max(other.left.reserved_bytes);
     }
 }
 
@@ -139,6 +172,37 @@ impl RankState {
     #[must_use]
     pub fn costs(&self) -> &Costs {
         &Ledger::of(self).costs
+    }
+
+    /// Returns what a run has cost that ends here.
+    #[must_use]
+    pub fn costs_at_end(&self) -> Costs {
+        let costs = *self.costs();
+        let left = if costs.steady { self.held().beyond(costs.held_at_steady) } else { costs.left };
+        Costs { left, ..costs }
+    }
+
+    /// What the rank holds that it could give back.
+    fn held(&self) -> HeldResources {
+        let count = |number: usize| u32::try_from(number).expect("few objects a rank");
+        let comms = || self.comms().filter(|(_, comm)| !comm.is_destroyed());
+        HeldResources {
+            communicators: count(comms().count()),
+            registrations: comms()
+                .map(|(_, comm)| {
+                    count(comm.windows().rows().iter().filter(|window| window.is_live()).count())
+                })
+                .sum(),
+            mappings: count(self.mapped().count()),
+            reserved_bytes: self.costs().reserved_bytes,
+        }
+    }
+
+    /// From here on the rank does again and again what it does.
+    pub(crate) fn becomes_steady(&mut self) {
+        let held = self.held();
+        let costs = self.costs_mut();
+        (costs.steady, costs.held_at_steady) = (true, held);
     }
 
     /// Costs, to be added to.

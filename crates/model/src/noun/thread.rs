@@ -172,7 +172,7 @@ impl Verb for ThreadOp {
                 cx.done(&[]);
             }
             Self::Steady => {
-                cx.me_mut().costs_mut().steady = true;
+                cx.me_mut().becomes_steady();
                 cx.done(&[]);
             }
             Self::Measure { name, value } => {
