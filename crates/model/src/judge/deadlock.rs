@@ -378,7 +378,7 @@ impl Machine {
         if matches!(t.status(), Status::Waiting(_)) {
             let mut targets = Vec::new();
             for rendezvous in t.waits() {
-                for absent in self.invited(rendezvous).iter() {
+                for absent in &self.dead_first(state, &self.invited(rendezvous)) {
                     if state.rank(*absent).waiting_at(rendezvous).is_some() {
                         continue;
                     }
@@ -442,6 +442,16 @@ impl Machine {
                 (kept_by.flat_map(|member| Self::threads_of(nodes, member)).collect(), None)
             }
         }
+    }
+
+    /// Ranks in their order; where the job ends with a dead one, these first, so that it does not depend on numbers for whom
+    /// somebody waits.
+    fn dead_first(&self, state: &State, ranks: &[Rank]) -> Vec<Rank> {
+        let mut ranks = ranks.to_vec();
+        if self.job_ends(state) {
+            ranks.sort_by_key(|rank| !state.rank(*rank).is_dead());
+        }
+        ranks
     }
 
     /// Whoever has an act on the flag on a stream, or ahead of it.
@@ -564,7 +574,7 @@ impl Machine {
                 }
                 let comm = launch.comm;
                 let absent = |member: &&Rank| !self.stands_ready(state, **member, comm);
-                let members = self.members(comm);
+                let members = self.dead_first(state, &self.members(comm));
                 let partners = members.iter().filter(absent).map(|member| {
                     let nth = |work: &Work| matches!(work, Work::Collective(l) if (l.comm, l.nth) == (comm, launch.nth));
                     (*member, Self::holding(state, nodes, *member, nth))
