@@ -107,28 +107,30 @@ pub(super) fn keeps_data_order(before: &Block, after: &Block) -> bool {
 
 /// Whether uses of one thing, in the order in which they were, are still in that order as far as they mind.
 fn in_order(uses: &[(usize, usize, DataUse)]) -> bool {
-    // Most of them are where they were.
-    let moved = |(before, after, _): &(usize, usize, DataUse)| before != after;
-    let kept = |one: &(usize, usize, DataUse), other: &(usize, usize, DataUse)| {
-        one.0 >= other.0 || one.1 < other.1 || !one.2.minds(&other.2)
+    let turned = |one: &(usize, usize, DataUse), other: &(usize, usize, DataUse)| {
+        one.0 < other.0 && one.1 >= other.1 && one.2.minds(&other.2)
     };
-    uses.iter().enumerate().filter(|(_, used)| moved(used)).all(|(at, used)| {
-        uses[..at].iter().all(|earlier| kept(earlier, used))
-            && uses[at + 1..].iter().all(|later| kept(used, later))
-    })
+    // Most changes turn nothing round.
+    let together = uses.chunk_by(|one, other| one.0 == other.0);
+    let spans = together.filter_map(|part| {
+        let after = || part.iter().map(|(_, after, _)| *after);
+        Some((after().min()?, after().max()?))
+    });
+    spans.clone().zip(spans.skip(1)).all(|(one, other)| one.1 < other.0)
+        || uses.iter().enumerate().all(|(at, used)| !uses[..at].iter().any(|earlier| turned(earlier, used)))
 }
 
 fn launches(block: &Block) -> DataLaunches {
     let mut seen: FxHashMap<usize, u32> = FxHashMap::default();
     let mut all = DataLaunches::new();
-    let ends = group_ends(&block.ops);
+    let (ends, awaited) = (group_ends(&block.ops), HostWaits::of(&block.ops));
     for (at, statement) in block.ops.iter().enumerate() {
         let Some((stream, uses)) = data_of(&statement.op, &block.ops[..at]) else { continue };
         let which = Arc::as_ptr(&statement.op) as usize;
         let nth = seen.entry(which).or_default();
         let grouped = matches!(*statement.op, Op::Collective(_) | Op::Transfer(_));
         let launched = if grouped { ends[at] } else { at };
-        let awaited = is_awaited(&block.ops[launched..], stream);
+        let awaited = awaited.after(launched, stream);
         all.insert((which, *nth), DataLaunch { uses, at: launched, awaited });
         *nth += 1;
     }
@@ -140,39 +142,69 @@ fn group_ends(ops: &[Statement]) -> Vec<usize> {
     let mut ends: Vec<usize> = (0..ops.len()).collect();
     let (mut depth, mut begun) = (0_u32, 0);
     for (at, statement) in ops.iter().enumerate() {
-        match &*statement.op {
-            Op::Group(GroupOp::Start) => {
+        let Op::Group(group) = &*statement.op else { continue };
+        match group {
+            GroupOp::Start => {
                 begun = if depth == 0 { at } else { begun };
                 depth += 1;
             }
-            Op::Group(GroupOp::End) => {
+            GroupOp::End => {
                 depth = depth.saturating_sub(1);
                 if depth == 0 {
                     ends[begun..at].fill(at);
                 }
             }
-            _ => {}
         }
     }
     ends
 }
 
-/// Whether the host waits for the device, for a stream, or for an event that is recorded on the stream before.
-fn is_awaited(behind: &[Statement], stream: Token) -> bool {
-    let mut recorded = Vec::new();
-    behind.iter().any(|statement| match &*statement.op {
-        Op::Event(record) if record.stream == stream => {
-            recorded.push(record.event);
-            false
+/// How far into a block something is still waited for: the device, and each stream.
+#[derive(Debug, Default)]
+struct HostWaits {
+    device: Option<usize>,
+    streams: FxHashMap<Token, usize>,
+}
+
+impl HostWaits {
+    fn of(ops: &[Statement]) -> Self {
+        let mut awaited = Self::default();
+        // Events that are waited for, and were not recorded yet, seen from behind.
+        let mut events = Vec::new();
+        for (at, statement) in ops.iter().enumerate().rev() {
+            if let Op::Event(record) = &*statement.op
+                && events.contains(&record.event)
+            {
+                events.retain(|event| *event != record.event);
+                awaited.streams.entry(record.stream).or_insert(at);
+            }
+            let Op::Stream(StreamOp::Synchronize { what }) = &*statement.op else { continue };
+            match what {
+                Operand::Device => awaited.device = awaited.device.or(Some(at)),
+                Operand::Stream(stream) => {
+                    awaited.streams.entry(*stream).or_insert(at);
+                }
+                Operand::Event(event) => events.push(*event),
+                Operand::Null
+                | Operand::Int(_)
+                | Operand::Token(_)
+                | Operand::Bool(_)
+                | Operand::Slot(_)
+                | Operand::Slice { .. }
+                | Operand::Segment(_)
+                | Operand::Address(_)
+                | Operand::At { .. }
+                | Operand::Tuple(_) => {}
+            }
         }
-        Op::Stream(StreamOp::Synchronize { what }) => match what {
-            Operand::Device => true,
-            Operand::Stream(of) => *of == stream,
-            Operand::Event(event) => recorded.contains(event),
-            _ => false,
-        },
-        _ => false,
-    })
+        awaited
+    }
+
+    /// Whether what is launched on a stream at a statement is waited for behind it.
+    fn after(&self, launched: usize, stream: Token) -> bool {
+        let last = self.device.into_iter().chain(self.streams.get(&stream).copied()).max();
+        last.is_some_and(|last| last > launched)
+    }
 }
 
 /// The stream of what an operation launches, and the data that it uses.
@@ -198,7 +230,29 @@ fn data_of(op: &Op, before: &[Statement]) -> Option<(Token, Vec<DataUse>)> {
             Some((call.stream, used.into_iter().collect()))
         }
         Op::Graph(GraphOp::Replay { graph, stream }) => Some((*stream, data_of_graph(*graph, before))),
-        _ => None,
+        Op::Stream(StreamOp::Wait { .. } | StreamOp::Synchronize { .. })
+        | Op::Memory(
+            MemoryOp::Free { .. }
+            | MemoryOp::FreeOn { .. }
+            | MemoryOp::Release { .. }
+            | MemoryOp::Alloc { .. },
+        )
+        | Op::Graph(GraphOp::Begin { .. } | GraphOp::End { .. } | GraphOp::Destroy { .. })
+        | Op::Thread(_)
+        | Op::Comm(_)
+        | Op::Window(_)
+        | Op::Group(_)
+        | Op::Overlap(_)
+        | Op::Event(_)
+        | Op::Pool(_)
+        | Op::Ipc(_)
+        | Op::Exchange(_)
+        | Op::Barrier(_)
+        | Op::Mutex(_)
+        | Op::Store(_)
+        | Op::Flag(_)
+        | Op::Map(_)
+        | Op::List(_) => None,
     }
 }
 

@@ -328,10 +328,13 @@ fn candidates(broken: &Broken<'_>) -> Vec<RepairChange> {
     let late = |call: &&Rc<KnownCall>| gives_back(&call.op) || meets_others(&call.op);
     for (first, second, swaps) in neighbours(&all_calls.iter().filter(late).cloned().collect::<Vec<_>>()) {
         let literally = as_written(&all_calls, &first, &second, Scope::All);
-        if swaps && gives_back(&first.op) && literally && !changes_capture(&all_calls, &first, &second) {
-            if let Some((first, second)) = in_words_of_both(&all_calls, &first, &second, Scope::All) {
-                add(RepairChange::Swap { first, second, on: Scope::All });
-            }
+        if swaps
+            && gives_back(&first.op)
+            && literally
+            && !changes_capture(&all_calls, &first, &second)
+            && let Some((first, second)) = in_words_of_both(&all_calls, &first, &second, Scope::All)
+        {
+            add(RepairChange::Swap { first, second, on: Scope::All });
         }
     }
     for call in all_calls.iter().filter(|call| call.near.is_some() && gives_back(&call.op)) {

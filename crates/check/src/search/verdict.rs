@@ -298,13 +298,12 @@ impl Search<'_> {
             self.require_mentioned(assume, &mentioned)?;
         }
         // The orders of a run without reductions are no choices where others are not known to contend.
-        let reduced = match exploration.broken.is_empty() || !self.explorer.options.naive {
-            true => None,
-            false => {
-                let config = self::config(self.check, ranks, platform, assume);
-                let reduced = explore(&source, config, &self.explorer.options.bounds);
-                Some(reduced.map_err(|error| of_run(self.spec.diagnose(&error)))?)
-            }
+        let reduced = if exploration.config.mode == Mode::Naive && !exploration.broken.is_empty() {
+            let config = self::config(self.check, ranks, platform, assume);
+            let reduced = explore(&source, config, &self.explorer.options.bounds);
+            Some(reduced.map_err(|error| of_run(self.spec.diagnose(&error)))?)
+        } else {
+            None
         };
         let predicted =
             reduced.as_ref().filter(|reduced| reduced.broken.keys().eq(exploration.broken.keys()));

@@ -336,6 +336,9 @@ impl Machine {
             (Some(Never::Ended(rank)), last) => {
                 let (ended, without) = (self.source.ended(rank), Self::without(node));
                 text.push_str(&format!(" {of} rank {}, which {ended} without {without}", rank.0));
+                if let Some(refused) = self.refused(state, node, rank) {
+                    text.push_str(&format!(": its {refused}"));
+                }
                 if let Some(last) = last {
                     text.push_str(&format!(" (last at {})", self.at(&last)));
                 }
@@ -363,6 +366,14 @@ impl Machine {
             (None, _) => {}
         }
         text
+    }
+
+    /// A call of a rank on the communicator that somebody waits on, which returned an error, and with which one.
+    fn refused(&self, state: &State, node: &WaitNode, rank: Rank) -> Option<String> {
+        let Some(About::Comm(comm)) = node.about else { return None };
+        let of = format!("{}.", self.comm_name_on(rank, comm));
+        let refused = state.rank(rank).errors().iter().find(|error| error.call.starts_with(&of))?;
+        Some(format!("{} returned {}", refused.call, refused.code))
     }
 
     /// What a rank did not do that had to.
