@@ -3,11 +3,12 @@
 //!
 //! Not here: for which calls that was measured (`specs/rules/contract`).
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rankcheck::search::{Detail, Explained, Options, Verdict, search};
 use rankcheck::spec::load;
 
+use crate::built::folder;
 use crate::cli::{run, wants};
 
 /// Rank 0 sends, and goes on at once. Rank 1 receives once rank 0 has done all else.
@@ -49,9 +50,7 @@ def receives(r, c, x, then, meanwhile):
 "#;
 
 fn written(name: &str, text: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("early_ends").join(name);
-    std::fs::create_dir_all(&folder).expect("a folder can be made");
-    let path = folder.join("early.star");
+    let path = folder(&format!("early_ends_{name}")).join("early.star");
     std::fs::write(&path, format!("{SENDS}\n{text}\n")).expect("a file can be written");
     path
 }

@@ -663,25 +663,23 @@ impl Machine {
 
 /// The last answers in which two histories differ, each to be remembered long enough to tell them apart, and `more`
 /// questions longer; or how often there was such a question, if one history was asked it more often than the other.
-fn difference(one: &[GivenAnswer], other: &[GivenAnswer], more: u32) -> Box<RememberedPast> {
+fn difference<'a>(one: &'a [GivenAnswer], other: &'a [GivenAnswer], more: u32) -> Box<RememberedPast> {
     let mut remembered = RememberedPast::default();
-    let mut pairs = one.iter().rev().map(Some).chain(std::iter::repeat(None));
-    let mut others = other.iter().rev().map(Some).chain(std::iter::repeat(None));
+    let latest_first =
+        |history: &'a [GivenAnswer]| history.iter().rev().map(Some).chain(std::iter::repeat(None));
+    let pairs = latest_first(one).zip(latest_first(other)).take(one.len().max(other.len()));
+    let content = |given: Option<&GivenAnswer>| given.map(GivenAnswer::content);
+    let Some((age, (a, b))) = pairs.enumerate().find(|(_, (a, b))| content(*a) != content(*b)) else {
+        return Box::new(remembered);
+    };
     let asked =
         |history: &[GivenAnswer], place: u128| history.iter().filter(|given| given.place == place).count();
-    for age in 0..one.len().max(other.len()) {
-        let (a, b) = (pairs.next().flatten(), others.next().flatten());
-        if a.map(GivenAnswer::content) != b.map(GivenAnswer::content) {
-            let differ = || [a, b].into_iter().flatten();
-            let counted = differ().filter(|given| asked(one, given.place) != asked(other, given.place));
-            remembered.counted.extend(counted.map(|given| given.loc));
-            if !remembered.counted.is_empty() {
-                break;
-            }
-            let age = u32::try_from(age).expect("few answers") + more;
-            remembered.answers.extend(differ().map(|given| (given.loc, age)));
-            break;
-        }
+    let differ = || [a, b].into_iter().flatten();
+    let counted = differ().filter(|given| asked(one, given.place) != asked(other, given.place));
+    remembered.counted.extend(counted.map(|given| given.loc));
+    if remembered.counted.is_empty() {
+        let age = u32::try_from(age).expect("few answers") + more;
+        remembered.answers.extend(differ().map(|given| (given.loc, age)));
     }
     Box::new(remembered)
 }

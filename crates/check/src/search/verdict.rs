@@ -199,10 +199,22 @@ impl<'a> Explorer<'a> {
         config: Config,
         name: &SearchName,
     ) -> Result<Exploration, SourceError> {
+        if self.options.naive {
+            self.explorations += 1;
+            return naive::explore(source, config, &self.options.bounds);
+        }
+        self.explore_reduced(source, config, name)
+    }
+
+    fn explore_reduced(
+        &mut self,
+        source: &Arc<dyn Source>,
+        config: Config,
+        name: &SearchName,
+    ) -> Result<Exploration, SourceError> {
         self.explorations += 1;
-        let Options { naive, bounds, keeper, .. } = self.options;
+        let Options { bounds, keeper, .. } = self.options;
         match keeper.as_deref() {
-            _ if *naive => naive::explore(source, config, bounds),
             Some(keeper) => explore_keeping(source, config, bounds, Keeping { keeper, name }),
             None => explore(source, config, bounds),
         }
@@ -216,12 +228,9 @@ impl<'a> Explorer<'a> {
         config: Config,
         name: &SearchName,
     ) -> Result<Exploration, SourceError> {
-        self.explorations += 1;
-        let Options { bounds, keeper, .. } = self.options;
-        let Some(keeper) = keeper.as_deref() else { return explore(source, config, bounds) };
         let words = format!("{}, calls of NCCL ending early", name.words);
         let name = SearchName { digest: fingerprint(&(name.digest, "early")), words };
-        explore_keeping(source, config, bounds, Keeping { keeper, name: &name })
+        self.explore_reduced(source, config, &name)
     }
 }
 

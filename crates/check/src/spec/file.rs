@@ -354,12 +354,12 @@ fn checks(builder: &mut GlobalsBuilder) {
                 "give the parameter several values: n = each(1, 2, 3)",
             ));
         }
+        let has_less = |name: &str, from: &i64| {
+            let mut values = params.iter().filter(|(known, _)| known == name).flat_map(|(_, values)| values);
+            values.any(|value| matches!(value, Param::Int(value) if value < from))
+        };
         if let Expect::Holds { holds_from, .. } = &expect
-            && let Some((name, from)) = holds_from.iter().find(|(name, from)| {
-                let values =
-                    params.iter().filter(|(known, _)| *known == **name).flat_map(|(_, values)| values);
-                !values.into_iter().any(|value| matches!(value, Param::Int(value) if value < from))
-            })
+            && let Some((name, from)) = holds_from.iter().find(|(name, from)| !has_less(name, from))
         {
             return Err(wrong(
                 format!(

@@ -36,6 +36,13 @@ pub struct HeldResources {
 }
 
 impl HeldResources {
+    fn raise_to(&mut self, other: &Self) {
+        self.communicators = self.communicators.max(other.communicators);
+        self.registrations = self.registrations.max(other.registrations);
+        self.mappings = self.mappings.max(other.mappings);
+        self.reserved_bytes = self.reserved_bytes.max(other.reserved_bytes);
+    }
+
     /// What of this was not held then.
     fn beyond(self, then: Self) -> Self {
         Self {
@@ -85,10 +92,7 @@ impl Costs {
         self.collectives = self.collectives.max(other.collectives);
         self.reserved_bytes_max = self.reserved_bytes_max.max(other.reserved_bytes_max);
         self.steady |= other.steady;
-        self.left.communicators = self.left.communicators.max(other.left.communicators);
-        self.left.registrations = self.left.registrations.max(other.left.registrations);
-        self.left.mappings = self.left.mappings.max(other.left.mappings);
-        self.left.reserved_bytes = self.left.reserved_bytes.max(other.left.reserved_bytes);
+        self.left.raise_to(&other.left);
     }
 }
 

@@ -333,9 +333,8 @@ impl Machine {
 
     /// Whether a process has exited with an error, and no thread of it is left: its memory is gone.
     fn has_exited(state: &State, rank: Rank) -> bool {
-        let threads = state.rank(rank).threads();
-        matches!(threads.first().map(ThreadState::status), Some(Status::Exited(_)))
-            && !threads.iter().any(ThreadState::running)
+        let r = state.rank(rank);
+        matches!(r.threads().first().map(ThreadState::status), Some(Status::Exited(_))) && r.has_ended()
     }
 
     /// The process has exited: who opens its memory and is not known to have done so comes too late in some run.

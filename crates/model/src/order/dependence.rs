@@ -196,7 +196,7 @@ impl Touches {
     /// Records that an object is touched.
     fn touch(&mut self, object: Object, access: Access, clock: &Clock) -> TouchMeeting {
         let rows = self.rows.entry(object).or_default();
-        let conflict = meeting(rows, access, clock);
+        let met = meeting(rows, access, clock);
         let epoch = clock.epoch();
         let row = match rows.iter_mut().find(|row| row.actor == clock.actor()) {
             Some(row) => row,
@@ -210,7 +210,7 @@ impl Touches {
             Access::Write => row.mutation = epoch,
             Access::Call => row.call = epoch,
         }
-        conflict
+        met
     }
 
     /// Whether a touch would conflict with an earlier one that is not ordered before it.
