@@ -76,3 +76,22 @@ fn the_engine_finds_in_random_programs_what_stateright_finds() {
     }
     assert!(largest > 100, "the largest program has {largest} states");
 }
+
+#[test]
+fn a_search_until_something_is_broken_says_whether_something_is() {
+    let until_broken = Bounds { until_broken: true, ..Bounds::default() };
+    let (mut states, mut without_rest) = (0, 0);
+    for CheckedProgram { name, source, config } in checked_programs() {
+        let with = |bounds| explore_alone(&source, config.clone(), bounds).expect("it was explored before");
+        let (whole, first) = (with(&Bounds::default()), with(&until_broken));
+        if whole.broken.is_empty() {
+            assert_eq!(found(&first), found(&whole), "{name}");
+            continue;
+        }
+        assert!(!first.broken.is_empty(), "{name}");
+        assert!(first.broken.keys().all(|rule| whole.broken.contains_key(rule)), "{name}");
+        states += whole.states;
+        without_rest += first.states;
+    }
+    assert!(2 * without_rest < states, "{without_rest} states until something is broken, {states} in all");
+}

@@ -562,7 +562,7 @@ impl CheckArguments {
                 merge_from: self.merge_from.unwrap_or(bounds.merge_from),
                 memory: self.max_memory.or(bounds.memory),
                 stop: stop.clone(),
-                large: bounds.large,
+                ..bounds
             },
             keeper: None,
             // Why what is as stated fails is told in its report.

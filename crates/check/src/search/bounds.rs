@@ -75,6 +75,8 @@ pub struct Bounds {
     pub merge_from: u64,
     /// Bytes that the process may hold. Of several searches in one process, the largest gives up.
     pub memory: Option<u64>,
+    /// Whether the search ends with the first run that breaks a rule: of the rest of what the program does nothing is said.
+    pub until_broken: bool,
     /// Whether it was interrupted.
     pub stop: StopRequest,
     /// Who is told that the search is large.
@@ -90,6 +92,7 @@ impl Default for Bounds {
             steps: 2_000_000_000,
             merge_from: 1_000,
             memory: memory::share(),
+            until_broken: false,
             stop: StopRequest::default(),
             large: LargeSearch::default(),
         }

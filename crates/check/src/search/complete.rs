@@ -266,6 +266,9 @@ impl CompleteRuns {
         let end = RunEnd { outcome, broken, another_order: machine.operands_in_another_order(&state) };
         let mut collected = self.locked();
         collected.broken.extend(&end.broken);
+        if self.bounds.until_broken && !end.broken.is_empty() {
+            self.cut.store(true, Ordering::Relaxed);
+        }
         for rank in (0..machine.config.ranks).map(Rank) {
             let costs = state.rank(rank).costs_at_end();
             collected.costs.raise_to(&costs);

@@ -637,7 +637,8 @@ impl RepeatedWalk {
     fn contended_in_every_order(&mut self, machine: &Machine) -> Result<BTreeSet<Object>, SourceError> {
         let Config { mode, concurrent_calls, .. } = self.config;
         let one_order = mode == Mode::Reduced && concurrent_calls == ConcurrentCalls::InOneOrder;
-        if self.tried_every_order || !one_order || !self.runs.breaks(Rule::Comm4) {
+        if self.tried_every_order || !one_order || self.bounds.until_broken || !self.runs.breaks(Rule::Comm4)
+        {
             return Ok(BTreeSet::new());
         }
         self.tried_every_order = true;
