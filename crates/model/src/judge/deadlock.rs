@@ -27,6 +27,7 @@ use crate::op::{ExchangeOp, FlagOp, Op, StoreOp, ThreadOp};
 use crate::program::{Operand, Statement};
 use crate::rank::Rank;
 use crate::state::State;
+use std::collections::BTreeSet;
 
 /// A blocked actor: a host thread by its number, or a stream by its position among those of its rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -382,19 +383,23 @@ impl Machine {
                     if state.rank(*absent).waiting_at(rendezvous).is_some() {
                         continue;
                     }
-                    let threads = Self::threads_of(nodes, *absent);
+                    let mut threads = Self::threads_of(nodes, *absent);
                     if threads.is_empty() {
                         return (Vec::new(), Some(Never::Ended(*absent)));
                     }
-                    let may_come = match rendezvous {
-                        Rendezvous::Link(link, _) => self.may_come_to_link(state, *absent, *link),
-                        Rendezvous::Connect(comm, _) => self.may_launch_on(state, *absent, *comm),
+                    match rendezvous {
+                        Rendezvous::Link(link, _) => {
+                            threads = self.callers_of_link(state, nodes, *absent, *link);
+                        }
+                        Rendezvous::Connect(comm, _) => {
+                            threads = self.launchers(state, nodes, *absent, *comm);
+                        }
                         Rendezvous::Init(..)
                         | Rendezvous::Setup(..)
                         | Rendezvous::Exchange(..)
-                        | Rendezvous::Host(..) => true,
-                    };
-                    if !may_come {
+                        | Rendezvous::Host(..) => {}
+                    }
+                    if threads.is_empty() {
                         return (Vec::new(), Some(Never::Missing(*absent)));
                     }
                     targets.extend(threads);
@@ -505,10 +510,10 @@ impl Machine {
         !t.returns() || t.ahead().iter().any(spawns)
     }
 
-    /// Whether a rank may still make a call that has its end of a link.
-    fn may_come_to_link(&self, state: &State, rank: Rank, link: Link) -> bool {
+    /// The threads of a rank that may still make a call that has its end of a link.
+    fn callers_of_link(&self, state: &State, nodes: &[WaitNode], rank: Rank, link: Link) -> Vec<usize> {
         let members = self.members(link.comm);
-        self.may_call(state, rank, |here, op| match op {
+        self.callers(state, nodes, rank, |here, op| match op {
             CallToCome::Ahead(Op::Transfer(call)) => {
                 let peer = members.get(call.peer as usize);
                 here.may_be(&call.comm, link.comm)
@@ -523,24 +528,35 @@ impl Machine {
         })
     }
 
-    /// Whether a rank may still launch a collective on a communicator.
-    fn may_launch_on(&self, state: &State, rank: Rank, comm: CommId) -> bool {
-        self.may_call(state, rank, |here, op| match op {
+    /// The threads of a rank that may still launch a collective on a communicator.
+    fn launchers(&self, state: &State, nodes: &[WaitNode], rank: Rank, comm: CommId) -> Vec<usize> {
+        self.callers(state, nodes, rank, |here, op| match op {
             CallToCome::Ahead(Op::Collective(call)) => here.may_be(&call.comm, comm),
             CallToCome::Ahead(op) => matches!(op, Op::Graph(GraphOp::Replay { .. })),
             CallToCome::Grouped(call) => matches!(call, GroupCall::Launch { comm: of, .. } if *of == comm),
         })
     }
 
-    /// Whether a rank may still make such a call, or has made it in a group that is open.
-    fn may_call(&self, state: &State, rank: Rank, such: impl Fn(Here<'_>, CallToCome<'_>) -> bool) -> bool {
-        let mut threads = (0..).zip(state.rank(rank).threads()).filter(|(_, thread)| thread.running());
-        threads.any(|(at, thread)| {
-            let here = self.here(state, rank, at);
-            Self::goes_on_unknown(state, rank, at)
-                || thread.ahead().iter().any(|statement| such(here, CallToCome::Ahead(&statement.op)))
+    /// The threads of a rank that have such a call ahead of them in what is known of their programs, or have made it in a
+    /// group that is open; else those whose programs are not known to their ends.
+    fn callers(
+        &self,
+        state: &State,
+        nodes: &[WaitNode],
+        rank: Rank,
+        such: impl Fn(Here<'_>, CallToCome<'_>) -> bool,
+    ) -> Vec<usize> {
+        let among = |may: &dyn Fn(u32) -> bool| -> Vec<usize> {
+            let is =
+                |node: &WaitNode| matches!(node.who, Who::Thread(of, thread) if of == rank && may(thread));
+            nodes.iter().enumerate().filter(|(_, node)| is(node)).map(|(at, _)| at).collect()
+        };
+        let certain = among(&|at| {
+            let (here, thread) = (self.here(state, rank, at), state.rank(rank).thread(at));
+            thread.ahead().iter().any(|statement| such(here, CallToCome::Ahead(&statement.op)))
                 || thread.group().calls().iter().any(|call| such(here, CallToCome::Grouped(call)))
-        })
+        });
+        if certain.is_empty() { among(&|at| Self::goes_on_unknown(state, rank, at)) } else { certain }
     }
 
     /// Whether no rank in particular has to do what is waited for: one that died might have.
@@ -579,7 +595,7 @@ impl Machine {
                     let nth = |work: &Work| matches!(work, Work::Collective(l) if (l.comm, l.nth) == (comm, launch.nth));
                     (*member, Self::holding(state, nodes, *member, nth))
                 });
-                Self::waits_for_launches(nodes, partners, |member| self.may_launch_on(state, member, comm))
+                Self::waits_for_launches(nodes, partners, |member| self.launchers(state, nodes, member, comm))
             }
             Work::Transfers(launch) => {
                 if let Some(first) = self.waits_in_launch_order(state, nodes, rank, head) {
@@ -591,11 +607,13 @@ impl Machine {
                     };
                     (half.peer, Self::holding(state, nodes, half.peer, other))
                 });
-                let may_come = |peer: Rank| {
-                    let mut halves = self.open_halves(state, rank, launch).filter(|half| half.peer == peer);
-                    halves.any(|half| self.may_come_to_link(state, peer, half.link(launch.comm, rank)))
+                let callers = |peer: Rank| {
+                    let halves = self.open_halves(state, rank, launch).filter(|half| half.peer == peer);
+                    let link = |half: &Half| half.link(launch.comm, rank);
+                    let of = halves.flat_map(|half| self.callers_of_link(state, nodes, peer, link(half)));
+                    of.collect::<BTreeSet<usize>>().into_iter().collect()
                 };
-                Self::waits_for_launches(nodes, partners, may_come)
+                Self::waits_for_launches(nodes, partners, callers)
             }
             Work::Wait(event, nth) => {
                 let targets = Self::streams_where(state, nodes, rank, |stream| {
@@ -639,16 +657,16 @@ impl Machine {
     fn waits_for_launches(
         nodes: &[WaitNode],
         partners: impl Iterator<Item = (Rank, Vec<usize>)>,
-        may_come: impl Fn(Rank) -> bool,
+        callers: impl Fn(Rank) -> Vec<usize>,
     ) -> (Vec<usize>, Option<Never>) {
         let mut targets = Vec::new();
         for (partner, mut standing) in partners {
             if standing.is_empty() {
-                standing = Self::threads_of(nodes, partner);
-                if standing.is_empty() {
+                if Self::threads_of(nodes, partner).is_empty() {
                     return (Vec::new(), Some(Never::Ended(partner)));
                 }
-                if !may_come(partner) {
+                standing = callers(partner);
+                if standing.is_empty() {
                     return (Vec::new(), Some(Never::Missing(partner)));
                 }
             }

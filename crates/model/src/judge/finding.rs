@@ -68,7 +68,7 @@ rules! {
     Exchange3 = "EXCHANGE-3", "the allocations of one exchange have one size";
     Exchange4 = "EXCHANGE-4", "the buffers of one exchange lie at one offset in their allocations";
     Store1 = "STORE-1", "a key that is awaited is set";
-    Store2 = "STORE-2", "reads, sets and deletes of one key are ordered";
+    Store2 = "STORE-2", "a read of a key is ordered with each later set or delete of it";
     Flag1 = "FLAG-1", "a value that is awaited on a flag is there when somebody looks";
     P2p1 = "P2P-1", "the peer of a transfer is a rank of the communicator, and a rank that sends to itself receives from itself in the same group";
     P2p2 = "P2P-2", "every send needs a matching receive; do not rely on NCCL's buffering";

@@ -722,7 +722,8 @@ impl Machine {
             let ordered = clock.after(old.actor, old.epoch);
             let apart = hidden && old.op.rank != op.rank;
             if !ordered && !apart && (access == Access::Write || old.access == Access::Write) {
-                let other_block = old.block.is_some() && old.block != buffer.block;
+                // Through a mapping it is not known which block the bytes belong to.
+                let other_block = old.block.zip(buffer.block).is_some_and(|(old, now)| old != now);
                 race.get_or_insert((old.op, other_block));
             }
             // Whatever is unordered with an access that this one covers is unordered with this one.

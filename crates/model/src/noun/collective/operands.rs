@@ -141,22 +141,30 @@ impl Machine {
     }
 
     /// The same of collectives of one communicator that differ in nothing but the buffers of their members.
-    fn another_order(&self, state: &State, alike: &[&Different]) -> Option<String> {
+    fn another_order<'a>(&self, state: &State, alike: &[&'a Different]) -> Option<String> {
+        // Ranks may have been renumbered between two collectives.
+        let by_rank = |row: &&'a Different| {
+            let mut members: Vec<&Used> = row.members.iter().collect();
+            members.sort_unstable_by_key(|used| used.rank);
+            (row.nth, members)
+        };
+        let rows: Vec<(u32, Vec<&Used>)> = alike.iter().map(by_rank).collect();
         let sorted = |position: usize| {
-            let mut used: Vec<Operands> = alike.iter().map(|row| row.members[position].operands).collect();
+            let mut used: Vec<Operands> =
+                rows.iter().map(|(_, members)| members[position].operands).collect();
             used.sort_unstable();
             used
         };
-        let members = alike.first()?.members.len();
+        let first = alike.first()?;
+        let members = first.members.len();
         let sets: Vec<Vec<Operands>> = (0..members).map(sorted).collect();
         // The first collective in which some two members differ that use the same in the end.
-        alike.iter().find_map(|row| {
-            let differ = |a: usize, b: usize| {
-                row.members[a].operands != row.members[b].operands && sets[a] == sets[b]
-            };
+        rows.iter().find_map(|(nth, used)| {
+            let differ =
+                |a: usize, b: usize| used[a].operands != used[b].operands && sets[a] == sets[b];
             let pair = |a: usize| (a + 1..members).find(|b| differ(a, *b)).map(|b| (a, b));
             let (a, b) = (0..members).find_map(pair)?;
-            let (one, other) = (&row.members[a], &row.members[b]);
+            let (one, other) = (used[a], used[b]);
             let names = |of: Operands| (of.one.name, of.other.map(|place| place.name));
             let sliced = names(one.operands) == names(other.operands);
             let over = |used: &Used| {
@@ -165,12 +173,11 @@ impl Machine {
                 format!("over {buffers} on rank {} ({at})", rank.0)
             };
             let (one, other) = (over(one), over(other));
-            let (comm, kind) = (self.comm_name(row.comm), row.signature.0.name());
+            let (comm, kind) = (self.comm_name(first.comm), first.signature.0.name());
             Some(format!(
-                "collective #{} of {comm}, {kind}, is {one} and {other}: both ranks use the same buffers, in another \
+                "collective #{nth} of {comm}, {kind}, is {one} and {other}: both ranks use the same buffers, in another \
                  order, and what they hold is mixed; r.expect(…, gathered = …) or (…, reduced = …) states what they \
-                 are to hold",
-                row.nth
+                 are to hold"
             ))
         })
     }
