@@ -43,10 +43,11 @@ struct Event {
     recorded: Option<LastRecord>,
 }
 
-/// When an event was recorded, as the thread counts that did it.
+/// Where and when an event was recorded, as the thread counts that did it.
 #[derive(Debug, Clone, Copy)]
 struct LastRecord {
     loc: LocId,
+    stream: Token,
     by: ThreadStart,
     answers: u32,
 }
@@ -64,8 +65,8 @@ impl Identify for Event {
         generation.identify(to);
         captured.identify(to);
         complete.identify(to);
-        recorded.map(|LastRecord { loc, by, answers: _ }| (loc, by)).identify(to);
-        let polled = recorded.is_none_or(|LastRecord { loc, by, answers }| {
+        recorded.map(|LastRecord { loc, stream: _, by, answers: _ }| (loc, by)).identify(to);
+        let polled = recorded.is_none_or(|LastRecord { loc, by, answers, .. }| {
             to.remembered.keeps_record(loc, to.answers_of(by).saturating_sub(answers))
         });
         if polled {
@@ -99,6 +100,11 @@ impl RankState {
     /// When an event was recorded last, if a thread of the rank did it.
     fn recorded(&self, event: Token) -> Option<LastRecord> {
         Events::of(self).rows.get(&event).and_then(|event| event.recorded)
+    }
+
+    /// The stream on which an event was last recorded, if it was.
+    pub(crate) fn recorded_on(&self, event: Token) -> Option<Token> {
+        self.recorded(event).map(|record| record.stream)
     }
 
     /// A record of an event is complete.
@@ -179,7 +185,8 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         }
-        let recorded = LastRecord { loc: op.loc, by: self.this().start(), answers: self.this().asked() };
+        let this = self.this();
+        let recorded = LastRecord { loc: op.loc, stream, by: this.start(), answers: this.asked() };
         let nth = self.me_mut().records(event);
         event_mut(self.me_mut(), event).recorded = Some(recorded);
         self.enqueue(stream, Work::Record(event, nth), op);
@@ -258,7 +265,7 @@ impl<'a> Here<'a> {
         if nth == 0 {
             return Ok(Some(clock.clone()));
         }
-        if let Some(LastRecord { loc, by, answers }) = r.recorded(event) {
+        if let Some(LastRecord { loc, by, answers, .. }) = r.recorded(event) {
             let own = self.this().start() == by;
             self.m.poll_record(loc, if own { self.this().asked() - answers } else { u32::MAX });
         }

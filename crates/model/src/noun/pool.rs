@@ -337,13 +337,23 @@ struct Pool {
     segments: Arc<Vec<Segment>>,
     segments_made: u32,
     blocks_made: u32,
-    /// Blocks that return once the n-th record of an event is seen complete.
-    deferred: Vec<(BlockId, Token, u32)>,
+    /// Blocks that return later, in the order in which they were freed.
+    deferred: Vec<DeferredFree>,
     holder: Option<u32>,
     released: Clock,
 }
 
-identify_as_hashed!(SizeClasses, TieBreak, Segment);
+/// A block that returns to its pool once the n-th record of an event is seen complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct DeferredFree {
+    block: BlockId,
+    event: Token,
+    nth: u32,
+    /// The stream of that record; none before the first.
+    stream: Option<Token>,
+}
+
+identify_as_hashed!(SizeClasses, TieBreak, Segment, DeferredFree);
 walk!(struct Pool {
     classes: hashed fixed,
     tie: hashed fixed,
@@ -603,7 +613,7 @@ impl Cx<'_> {
         let pool = m.pool_mut(self.state, rank, *token);
         let mut back = Vec::new();
         for (id, _) in returned {
-            pool.deferred.retain(|(deferred, ..)| *deferred != id);
+            pool.deferred.retain(|deferred| deferred.block != id);
             back.extend(range_of(pool, id));
             give_back(pool, id);
         }
@@ -712,14 +722,17 @@ impl Cx<'_> {
         match buffer.memory.owner {
             Owner::Pool(pool) => {
                 self.access(Object::named(ObjectKind::Pool, pool), Access::Write);
-                let recorded = after.map(|event| (event, self.me().generation(event)));
-                match recorded {
+                let deferred = after.map(|event| {
+                    let (nth, stream) = (self.me().generation(event), self.me().recorded_on(event));
+                    DeferredFree { block, event, nth, stream }
+                });
+                match deferred {
                     Some(_) => self.me_mut().forget_uses(buffer.memory, block),
                     None => self.give_back_in_order(&buffer),
                 }
                 let row = m.pool_mut(self.state, rank, pool);
-                match recorded {
-                    Some((event, nth)) => row.deferred.push((block, event, nth)),
+                match deferred {
+                    Some(deferred) => row.deferred.push(deferred),
                     None => give_back(row, block),
                 }
             }
@@ -848,11 +861,18 @@ impl<'a> Here<'a> {
         let mut returned = Vec::new();
         // While a stream records, events are not polled (`CUDACachingAllocator.cpp`, `process_events`).
         let deferred = if m.captures(state, rank) { Vec::new() } else { pool.deferred.clone() };
-        for (id, event, nth) in deferred {
-            let of = || Nondet::Deferred(event);
-            if let Some(done) = self.seen(event, nth, nondet, of)? {
-                returned.push((id, done));
-                give_back(pool.to_mut(), id);
+        // Streams on which something is not complete: nobody asks about what lies behind it (the same function).
+        let mut busy: Vec<Token> = Vec::new();
+        for DeferredFree { block, event, nth, stream } in deferred {
+            if stream.is_some_and(|stream| busy.contains(&stream)) {
+                continue;
+            }
+            match self.seen(event, nth, nondet, || Nondet::Deferred(event))? {
+                Some(done) => {
+                    returned.push((block, done));
+                    give_back(pool.to_mut(), block);
+                }
+                None => busy.extend(stream),
             }
         }
         let request = rounded(&pool, len_bytes);

@@ -95,9 +95,7 @@ impl ProgramThread<'_, '_> {
     pub(crate) fn seen(&self, event: Token, nth: u32) -> Result<bool, Halt> {
         let (stream, position, record) = {
             let tables = self.run.tables();
-            let records = tables.events.get(&event).map_or(&[][..], |row| &row.records);
-            let count = records.len().min(nth as usize);
-            match records[..count].last() {
+            match tables.record(event, nth) {
                 Some(record) if !record.known => (record.stream, record.nth, Arc::clone(&record.event)),
                 Some(_) | None => return Ok(true),
             }

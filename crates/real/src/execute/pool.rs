@@ -98,9 +98,16 @@ impl ProgramThread<'_, '_> {
             return Ok(());
         }
         let deferred = self.run.tables().pools.get(&pool).map(|row| row.deferred.clone()).unwrap_or_default();
+        // Behind what is not complete on a stream, a caching allocator asks about nothing.
+        let mut busy = Vec::new();
         for (block, event, nth) in deferred {
+            let stream = self.run.tables().record(event, nth).map(|record| record.stream);
+            if stream.is_some_and(|stream| busy.contains(&stream)) {
+                continue;
+            }
             // Before the first record there is nothing to wait for.
             if !self.seen(event, nth)? {
+                busy.extend(stream);
                 continue;
             }
             let mut tables = self.run.tables();

@@ -255,6 +255,12 @@ impl Tables {
         operand.evaluate(&RankView { tables: self, source })
     }
 
+    /// The n-th record of an event, or the last one if there are fewer; none before the first.
+    pub(crate) fn record(&self, event: Token, nth: u32) -> Option<&EventRecord> {
+        let records = &self.events.get(&event)?.records;
+        records[..records.len().min(nth as usize)].last()
+    }
+
     /// The buffer that an operand is, if it is one.
     pub(crate) fn buffer(&self, source: &dyn Source, operand: &Operand) -> Option<Arc<Buffer<OnDevice>>> {
         self.value(source, operand).buffer().map(Arc::clone)
