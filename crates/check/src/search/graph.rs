@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
-use crate::spec::stack::deep;
+use crate::spec::stack::spawn_deep;
 
 pub(super) use stateright::Model;
 
@@ -73,7 +73,8 @@ struct SharedWalk<'a, M: Model, V> {
     /// States that some thread has given away.
     given: Mutex<Vec<Waiting<M::State>>>,
     news: Condvar,
-    threads: usize,
+    /// How many threads there are; changed by those who hold what was given.
+    threads: AtomicUsize,
     /// How many threads have nothing to do; changed by those who hold what was given.
     idle: AtomicUsize,
     over: AtomicBool,
@@ -257,12 +258,20 @@ where
         }
     }
 
+    /// There are so many threads: fewer than were asked for where memory holds no more stacks.
+    fn has_threads(&self, threads: usize) {
+        let _given = locked(&self.given);
+        self.threads.store(threads, Ordering::Relaxed);
+        self.news.notify_all();
+    }
+
     /// Waits for a state that another thread gives away; none once all wait.
     fn take(&self) -> Option<Vec<Waiting<M::State>>> {
         let mut given = locked(&self.given);
         self.idle.fetch_add(1, Ordering::Relaxed);
         loop {
-            let all_wait = self.idle.load(Ordering::Relaxed) == self.threads && given.is_empty();
+            let threads = self.threads.load(Ordering::Relaxed);
+            let all_wait = self.idle.load(Ordering::Relaxed) == threads && given.is_empty();
             if all_wait || self.over.load(Ordering::Relaxed) {
                 self.over.store(true, Ordering::Relaxed);
                 self.news.notify_all();
@@ -350,7 +359,7 @@ impl<S: WalkedState + Send> GraphWalk<S> {
             seen: &self.seen,
             given: Mutex::default(),
             news: Condvar::new(),
-            threads,
+            threads: AtomicUsize::new(threads),
             idle: AtomicUsize::new(0),
             over: AtomicBool::new(false),
             until,
@@ -360,8 +369,9 @@ impl<S: WalkedState + Send> GraphWalk<S> {
         if shared.expand(&mut self.waiting, &mut log, alone) {
             let stack = std::mem::take(&mut self.waiting);
             let done = std::thread::scope(|scope| {
-                let helpers: Vec<_> =
-                    (1..threads).map(|_| scope.spawn(|| deep(|| shared.work(Vec::new())))).collect();
+                let spawn = |_| spawn_deep(scope, || shared.work(Vec::new())).ok();
+                let helpers: Vec<_> = (1..threads).map_while(spawn).collect();
+                shared.has_threads(1 + helpers.len());
                 let mut done = vec![shared.work(stack)];
                 for helper in helpers {
                     done.push(helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
