@@ -169,6 +169,8 @@ pub struct Explored {
     /// What devices were seen to do with the program, one line an observation, where nobody specifies what follows and
     /// observations were asked ([`crate::device`]).
     pub seen: Vec<String>,
+    /// The bound that cut the search. If a rule is broken in spite of it, others may be too.
+    pub bound: Option<BoundHit>,
     /// The bound that cut the search for ends, where the verdict was known before.
     pub ends_bound: Option<BoundHit>,
     /// The class of the end that is guaranteed, where a rule is broken: on a platform it may be another.
@@ -217,10 +219,7 @@ impl Explained {
 
     /// The runs that a bound has cut, on all platforms, each with the bound.
     pub fn cut(&self) -> impl Iterator<Item = (&Explored, &BoundHit)> {
-        self.runs.iter().chain(&self.elsewhere).filter_map(|run| match &run.verdict {
-            Verdict::Unknown(bound) => Some((run, bound)),
-            Verdict::Holds | Verdict::Fails { .. } => None,
-        })
+        self.runs.iter().chain(&self.elsewhere).filter_map(|run| Some((run, run.bound.as_ref()?)))
     }
 
     /// Whether the check is as it states; where it states nothing, whether no rule is broken. A run that a bound has cut

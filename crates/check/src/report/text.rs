@@ -87,7 +87,7 @@ fn expectation(explained: &Explained) -> Option<String> {
         }
         _ => false,
     };
-    if !explained.runs.iter().all(alike) {
+    if explained.inconclusive() || !explained.runs.iter().all(alike) {
         return None;
     }
     match first {
@@ -156,6 +156,9 @@ fn unfinished(out: &mut String, explained: &Explained) {
     if matches!(run.verdict, Verdict::Unknown(_)) {
         let holding = explained.runs.iter().filter(|run| run.verdict == Verdict::Holds);
         settings(out, "holds", holding.map(Explored::setting));
+    }
+    if let (Verdict::Fails { .. }, Some(bound)) = (&run.verdict, &run.bound) {
+        let _ = write!(out, "\n  unknown   what else is broken: {bound}");
     }
     let others = explained.cut().filter(|(other, _)| !std::ptr::eq(*other, run));
     let bound = |(other, bound): (&Explored, &BoundHit)| match other.platform == run.platform {

@@ -189,6 +189,11 @@ impl CompleteRuns {
         self.cut.store(true, Ordering::Relaxed);
     }
 
+    /// Forgets what complete runs showed.
+    pub(super) fn forget(&self) {
+        *self.locked() = Collected::default();
+    }
+
     /// Whether some run breaks a rule.
     pub(super) fn breaks(&self, rule: Rule) -> bool {
         self.locked().broken.contains(&rule)

@@ -702,6 +702,8 @@ impl RepeatedWalk {
         if let Some(time) = self.bounds.time
             && self.started.elapsed() > time
         {
+            // What was found so far, it was found without what another walk would know.
+            self.runs.forget();
             self.runs.cut(BoundHit::Time(time));
             return Ok(true);
         }
