@@ -53,6 +53,7 @@ mod reports;
 mod returned;
 mod runs;
 mod searches;
+mod sentences;
 mod several;
 mod shards;
 mod shared;

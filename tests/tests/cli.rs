@@ -25,7 +25,7 @@ check("a rank leaves early", program, ranks = 2, expect = fails("HOST-1"))
 
 pub(crate) struct Ran {
     code: i32,
-    out: String,
+    pub(crate) out: String,
     err: String,
 }
 

@@ -89,6 +89,7 @@ fn cause(shown: &Counterexample) -> Vec<&Located> {
             std::iter::once(at(decision)).chain(peer.as_ref().map(|(peer, _)| at(peer))).collect()
         }
         Some(Cause::Disagreement { decision, peer }) => vec![at(&decision.0), at(&peer.0)],
+        Some(Cause::Answer { at, peer }) => vec![&at.0, &peer.0],
         Some(Cause::Order { decision, .. }) => vec![at(decision)],
         Some(Cause::Extra { at, .. }) => vec![at],
         Some(Cause::Difference { at, peer }) => vec![at, peer],

@@ -9,7 +9,11 @@ use std::sync::Arc;
 
 use rankcheck_model::edit::OpPosition;
 use rankcheck_model::machine::Kind;
-use rankcheck_model::{Choice, GroupOp, Loc, Op, Rank, Rule, Slot, Source, SourceError, ThreadStart};
+use rankcheck_model::{
+    Answer, Choice, GroupOp, Loc, Op, Question, Rank, Rule, Slot, Source, SourceError, ThreadStart,
+};
+
+use rustc_hash::FxHashMap;
 
 use super::explore::Exploration;
 use super::repair::Repairs;
@@ -58,6 +62,14 @@ pub enum Cause {
         decision: (usize, usize),
         /// The same of another rank.
         peer: (usize, usize),
+    },
+    /// A question has one answer on a rank and another one on its peer, and the finding goes away where one of them gets the answer
+    /// of the other.
+    Answer {
+        /// What is asked, and the answer in words.
+        at: (Located, String),
+        /// The same of the peer.
+        peer: (Located, String),
     },
     /// Which of several operations goes first.
     Order {
@@ -194,7 +206,10 @@ impl Explaining<'_> {
             }
         }
         self.shown.cause = match self.disagreement(&values)? {
-            None => self.difference()?,
+            None => match self.answer()? {
+                None => self.difference()?,
+                cause => cause,
+            },
             cause => cause,
         };
         Ok(())
@@ -238,6 +253,40 @@ impl Explaining<'_> {
                 return Ok(Some(Cause::Disagreement { decision: (*decision, *nth), peer }));
             }
             tried.push(at);
+        }
+        Ok(None)
+    }
+
+    /// A question that two ranks ask in one place, and that has another answer on each: what they do behind it may differ only
+    /// for that. What nobody determines was tried before.
+    fn answer(&mut self) -> Result<Option<Cause>, SourceError> {
+        let run = &self.shown.run;
+        let decided = |at: &Located| run.decisions.iter().any(|decision| decision.at.is(at));
+        let mut times: FxHashMap<(Rank, &Loc), usize> = FxHashMap::default();
+        let mut asked: Vec<AskedQuestion> = Vec::new();
+        for operation in run.operations.iter().filter(|operation| operation.asks && !decided(&operation.at)) {
+            let Some(position) = self.trials.position(&operation.at.op) else { continue };
+            let performed = self.trials.performed_at(position);
+            let Some((question, answer)) = performed.and_then(|at| at.answered.clone()) else { continue };
+            let time = times.entry((position.rank, &operation.at.loc)).or_default();
+            *time += 1;
+            let words = answer_in_words(&question, answer);
+            asked.push(AskedQuestion { at: operation.at.clone(), position, time: *time, answer, words });
+        }
+        for (nth, one) in asked.iter().enumerate() {
+            let of_peer = |other: &&AskedQuestion| {
+                other.position.rank != one.position.rank
+                    && (&other.at.loc, other.time) == (&one.at.loc, one.time)
+                    && other.answer != one.answer
+            };
+            let Some(peer) = asked[nth + 1..].iter().find(of_peer) else { continue };
+            for (of, as_of) in [(one, peer), (peer, one)] {
+                let trial = self.trials.answered(of.position, as_of.answer)?;
+                if self.is_gone(trial) {
+                    let told = |of: &AskedQuestion| (of.at.clone(), of.words.clone());
+                    return Ok(Some(Cause::Answer { at: told(one), peer: told(peer) }));
+                }
+            }
         }
         Ok(None)
     }
@@ -469,6 +518,33 @@ impl Explaining<'_> {
 
 /// A decision, which of its values is meant, and the same of a rank that decided otherwise in the same place.
 type DecidedValue = (usize, usize, Option<(usize, usize)>);
+
+/// A question that a rank asked.
+struct AskedQuestion {
+    at: Located,
+    position: OpPosition,
+    /// The how-manieth time that its rank asks there, from 1.
+    time: usize,
+    answer: Answer,
+    words: String,
+}
+
+fn answer_in_words(question: &Question, answer: Answer) -> String {
+    match question {
+        Question::Grew(_)
+        | Question::Failed(_)
+        | Question::Equal(..)
+        | Question::Truth(_)
+        | Question::MapHas { .. }
+        | Question::HasWindow { .. }
+        | Question::EventQuery { .. } => if answer == 0 { "no" } else { "yes" }.to_owned(),
+        Question::Choose { .. }
+        | Question::Number(_)
+        | Question::MapItems { .. }
+        | Question::ListLen { .. }
+        | Question::Trimmed(_) => answer.to_string(),
+    }
+}
 
 /// An operation that ranks usually do alike.
 struct AlikeOperation {

@@ -455,7 +455,8 @@ fn decisions(shown: &Counterexample) -> Vec<(String, Loc)> {
         Some(Cause::Value { decision, .. } | Cause::Disagreement { decision: (decision, _), .. }) => {
             Some(*decision)
         }
-        Some(Cause::Order { .. } | Cause::Extra { .. } | Cause::Difference { .. }) | None => None,
+        Some(Cause::Answer { .. } | Cause::Order { .. } | Cause::Extra { .. } | Cause::Difference { .. })
+        | None => None,
     };
     let order = cause.into_iter().chain((0..shown.run.decisions.len()).rev());
     for decision in order.map(|nth| &shown.run.decisions[nth]) {
@@ -836,7 +837,8 @@ impl RepairChange {
 }
 
 impl RepairChange {
-    /// Whether another change tells nobody more than this one: the same calls, on fewer ranks, or one more wait of the kind.
+    /// Whether another change tells nobody more than this one: the same calls, on fewer ranks, one more wait of the kind, or
+    /// more decisions that ranks take alike.
     fn says_as_much_as(&self, other: &Self) -> bool {
         let is = |one: &(String, Loc), other: &(String, Loc)| one.1 == other.1;
         match (self, other) {
@@ -848,6 +850,9 @@ impl RepairChange {
                 is(first, one) && is(second, other)
             }
             (Self::Apart { at, .. }, Self::Apart { at: other, .. }) => at == other,
+            (Self::SameDecision { of }, Self::SameDecision { of: more }) => {
+                of.iter().all(|decision| more.iter().any(|other| is(decision, other)))
+            }
             _ => self.words() == other.words(),
         }
     }

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use rankcheck_model::describe::{NamesOf, uses};
 use rankcheck_model::edit::{Edits, OpPosition};
 use rankcheck_model::{
-    About, Answer, Choice, Config, Explain, FindingKey, Interruption, Loc, Machine, Mode, Op, OpRef, Rank,
-    Rule, Slot, Source, SourceError, State, Statement, Symmetry, Terminator, Thread, ThreadStart,
+    About, Answer, Choice, Config, Explain, FindingKey, Interruption, Loc, Machine, Mode, Op, OpRef,
+    Question, Rank, Rule, Slot, Source, SourceError, State, Statement, Symmetry, Terminator, Thread,
+    ThreadStart,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -41,6 +42,8 @@ pub struct Performed {
     pub at: OpPosition,
     /// What is done; none for a question.
     pub op: Option<Op>,
+    /// What is asked, and the answer; none for an operation.
+    pub answered: Option<(Question, Answer)>,
     /// Slots that it uses.
     pub uses: Vec<Slot>,
     /// Slots of its thread that it produces.
@@ -217,7 +220,8 @@ impl KnownRun {
     fn before_operation(&self, at: OpPosition) -> Option<Reached> {
         let begun = |moment: &Reached| {
             let thread = moment.state.rank(at.rank).threads().iter().find(|t| t.start() == at.start);
-            thread.is_some_and(|t| t.index() > at.index || (t.index() == at.index && !t.is_ready()))
+            // Whoever was let on in a call that waits for others is ready again, in the midst of it.
+            thread.is_some_and(|t| (t.index(), t.taken()) > (at.index, 0) || !t.is_ready())
         };
         self.moments.last_before(begun)
     }
@@ -420,13 +424,12 @@ impl<'a> Trials<'a> {
     /// Whether a complete run breaks the rule on the object.
     fn shows(&self, base: usize, state: &State) -> bool {
         let machine = &self.bases[base].machine;
-        machine.contend_blocked(state);
-        if machine.interrupted() || machine.infeasible(state) {
-            return false;
-        }
-        let mut state = state.clone();
-        machine.finish(&mut state);
-        self.found(machine, &state).is_some()
+        finished(machine, state).is_some_and(|state| self.found(machine, &state).is_some())
+    }
+
+    /// Whether a complete run breaks any rule.
+    fn breaks(&self, base: usize, state: &State) -> bool {
+        finished(&self.bases[base].machine, state).is_some_and(|state| !state.findings().is_empty())
     }
 
     /// The object of the finding, if it is among those of a state.
@@ -468,7 +471,17 @@ impl<'a> Trials<'a> {
     }
 
     /// What completions of a run from this moment show.
-    fn complete(&mut self, base: usize, mut moment: Reached) -> Result<TrialResult, Again> {
+    fn complete(&mut self, base: usize, moment: Reached) -> Result<TrialResult, Again> {
+        self.complete_until(base, moment, Self::shows)
+    }
+
+    /// Whether some completion of a run from this moment shows something.
+    fn complete_until(
+        &mut self,
+        base: usize,
+        mut moment: Reached,
+        shows: fn(&Self, usize, &State) -> bool,
+    ) -> Result<TrialResult, Again> {
         let of = &self.bases[base];
         let before = of.machine.steps_total();
         of.machine.advance(&mut moment.state);
@@ -484,7 +497,7 @@ impl<'a> Trials<'a> {
             let choices = of.machine.choices(&moment.state);
             if choices.is_empty() {
                 completions += 1;
-                if self.shows(base, &moment.state) {
+                if shows(self, base, &moment.state) {
                     break TrialResult::Stays;
                 }
                 of.interrupted()?;
@@ -715,6 +728,27 @@ impl<'a> Trials<'a> {
         })
     }
 
+    /// What the run shows where a question is answered otherwise. The program may do something else then, so the finding is gone
+    /// only if nothing is broken at all.
+    ///
+    /// # Errors
+    /// If the program cannot be evaluated.
+    pub fn answered(&mut self, at: OpPosition, answer: Answer) -> Result<TrialResult, SourceError> {
+        // What its thread asks behind that is another program's.
+        let kept =
+            |other: &OpPosition| (other.rank, other.start) != (at.rank, at.start) || other.index < at.index;
+        let others = self.answers.iter().filter(|(other, _)| kept(other));
+        let answers = others.map(|(other, answer)| (*other, *answer)).chain([(at, answer)]).collect();
+        let answers: Arc<BTreeMap<OpPosition, Answer>> = Arc::new(answers);
+        self.attempt(|trials, base| {
+            let moment = trials.bases[base].before_operation(at);
+            trials.bases[base].machine.config.edits =
+                Edits { answers: Arc::clone(&answers), ..Edits::default() };
+            let moment = moment.expect("at its start, the run has begun nothing");
+            trials.complete_until(base, moment, Self::breaks)
+        })
+    }
+
     /// What the run shows where an operation is another one, which [admits](Op::admits) its rank. What uses the result
     /// of the first goes on with that of the other.
     pub fn exchanged(&mut self, at: OpPosition, op: &Op) -> TrialResult {
@@ -781,6 +815,17 @@ impl<'a> Trials<'a> {
     }
 }
 
+/// The end of a complete run with what is found there; none if it is no run of the program, or is to be made again.
+fn finished(machine: &Machine, state: &State) -> Option<State> {
+    machine.contend_blocked(state);
+    if machine.interrupted() || machine.infeasible(state) {
+        return None;
+    }
+    let mut state = state.clone();
+    machine.finish(&mut state);
+    Some(state)
+}
+
 /// What a choice takes, for choices of the reduced semantics and values of the other.
 fn taken(machine: &Machine, state: &State, choice: &Choice) -> Option<TakenChoice> {
     let values = match choice {
@@ -815,7 +860,8 @@ fn performed(
                     let made = slots + op.slots();
                     let at = OpPosition { rank, start, index };
                     let uses = uses(op, &names);
-                    all.insert(at, Performed { at, op: Some(Op::clone(op)), uses, produces: slots..made });
+                    let op = Some(Op::clone(op));
+                    all.insert(at, Performed { at, op, answered: None, uses, produces: slots..made });
                     (index, slots) = (index + 1, made);
                 }
                 if let Terminator::Ask(question, _) = &block.terminator
@@ -825,7 +871,8 @@ fn performed(
                     let at = OpPosition { rank, start, index };
                     given.insert(at, *answer);
                     let uses = uses(question, &names);
-                    all.insert(at, Performed { at, op: None, uses, produces: slots..made });
+                    let answered = Some((question.clone(), *answer));
+                    all.insert(at, Performed { at, op: None, answered, uses, produces: slots..made });
                     (index, slots) = (index + 1, made);
                 }
             }

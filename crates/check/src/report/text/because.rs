@@ -37,6 +37,14 @@ pub(in crate::report) fn cause(shown: &Counterexample) -> Option<String> {
             let at = &decisions[*decision].at;
             format!("on rank {}: {} ({})", at.op.rank.0, value(*decision, *nth), at.loc)
         }
+        Cause::Answer { at: (at, answer), peer: (peer, other) } => {
+            let answered = |at: &Located, answer| (at.op.rank, answer);
+            let (first, second) = in_order(answered(at, answer), answered(peer, other));
+            let (asked, at) = (words(shown, at), &at.loc);
+            let colon = if asked.ends_with('?') { "" } else { ":" };
+            let ((one, first), (other, second)) = (first, second);
+            format!("{asked}{colon} {first} on rank {}, {second} on rank {} ({at})", one.0, other.0)
+        }
         Cause::Order { decision, instead: (other, op) } => {
             let at = &decisions[*decision].at;
             let (rank, thread) = (at.op.rank, at.op.thread);

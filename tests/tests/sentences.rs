@@ -1,0 +1,205 @@
+//! What a report says of small programs that tell its sentences apart: who is meant, what it comes from, and what is not known.
+//!
+//! Not here: the layout of reports, which the goldens pin (`specs.rs`).
+
+use crate::built::folder;
+use crate::cli::{run, wants};
+
+/// Checks a spec, and looks for the exit code and for these words; the others must not be there.
+fn says(name: &str, spec: &str, (code, words, others): (i32, &[&str], &[&str])) {
+    says_with(name, spec, &[], (code, words, others));
+}
+
+fn says_with(name: &str, spec: &str, options: &[&str], (code, words, others): (i32, &[&str], &[&str])) {
+    let folder = folder(name);
+    std::fs::write(folder.join("said.star"), spec).expect("a file can be written");
+    let ran = run(&folder, &[&["check", "said.star"], options].concat());
+    wants(&ran, code, words);
+    for other in others {
+        assert!(!ran.out.contains(other), "{other:?} in:\n{}", ran.out);
+    }
+}
+
+#[test]
+fn nobody_is_waited_for_who_has_no_such_call_to_come() {
+    let spec = r#"
+def other(r, lock):
+    lock.lock()
+    r.barrier()
+    lock.unlock()
+
+def program(r):
+    c, x = r.comm("c", r.world), r.malloc("x", 1 * MiB)
+    c.all_reduce(x)
+    r.synchronize()
+    lock = r.mutex("lock")
+    if r.rank == 1:
+        thread = r.thread("other", other, lock)
+        lock.lock()
+        c.all_reduce(x)
+        r.synchronize()
+        lock.unlock()
+        thread.join()
+    else:
+        c.all_reduce(x)
+        r.synchronize()
+        r.barrier()
+
+check("a lock around a collective", program, expect = fails("MUTEX-1", also = ["COLL-1"]))
+"#;
+    let awaited = "waits on the GPU in a collective of c (said.star:20) for rank 1: a cycle";
+    says("nobody_else", spec, (1, &["MUTEX-1", awaited], &["thread 1 of rank 1: a cycle"]));
+}
+
+#[test]
+fn a_call_that_was_let_on_is_left_out_whole() {
+    let spec = r#"
+def program(r):
+    c = r.comm("c", r.world)
+    pool = r.pool("gpu", classes = "torch", memory = "cuda")
+    s, n, e, e2 = r.stream("s"), r.stream("nccl"), r.event("e"), r.event("e2")
+    a = pool.alloc(256 * MiB, name = "a")
+    r.kernel("a", writes = [a])
+    e.record()
+    s.wait(e)
+    e2.record(stream = s)
+    n.wait(e2)
+    c.all_reduce(a, stream = n)
+    a.free()
+    r.synchronize()
+
+check("freed too early", program)
+"#;
+    let both = ["[»c.all_reduce(a, stream = nccl)]  [»a.free]", "  [c.all_reduce(a, stream = nccl)]  a.free"];
+    says("left_out_whole", spec, (1, &both, &["[a = gpu.alloc"]));
+}
+
+#[test]
+fn an_answer_that_differs_between_ranks_is_a_cause() {
+    let spec = r#"
+def cached(r):
+    world = r.comm("world", r.world)
+    cache = r.map("cliques")
+    if r.rank == 0:
+        cache.put("k", world)
+    if not cache.has("k"):
+        cache.put("k", world.split("sub", color = 0))
+    cache.get("k").all_reduce(r.malloc("x", 1 * MiB))
+
+def grows(r):
+    comm, pool = r.comm("c", r.world), r.pool("p")
+    if r.rank == 0:
+        pool.alloc(4 * MiB, name = "old").free()
+    x = pool.alloc(4 * MiB, name = "x")
+    if r.grew(x):
+        comm.register(x.segment)
+    comm.all_reduce(x)
+
+# Both ranks ask, and do the same whatever they are told.
+def asks_in_vain(r):
+    comm, cache = r.comm("c", r.world), r.map("cache")
+    if r.rank == 0:
+        cache.put("k", comm)
+    if not cache.has("k"):
+        r.step("misses")
+    if r.rank == 0:
+        comm.all_reduce(r.malloc("x", 1 * MiB))
+
+check("a cache", cached)
+check("a pool", grows)
+check("in vain", asks_in_vain)
+"#;
+    let words = [
+        "because   k in cliques? yes on rank 0, no on rank 1 (said.star:7)",
+        "because   x grew the pool? no on rank 0, yes on rank 1 (said.star:16)",
+        "because   rank 0 does c.all_reduce(x) (said.star:28), and rank 1 does not",
+    ];
+    says("answers", spec, (1, &words, &["k in cache?"]));
+}
+
+#[test]
+fn ranks_that_are_renumbered_between_two_collectives_are_warned_of() {
+    let spec = r#"
+def one(r, c, x):
+    r.mutex("m").locked(lambda: c.all_reduce(x))
+
+def program(r):
+    c, x, y = r.comm("c", r.world), r.malloc("x", 4 * KiB), r.malloc("y", 4 * KiB)
+    thread = r.thread("w", one, c, x)
+    r.mutex("m").locked(lambda: c.all_reduce(y))
+    thread.join()
+
+check("two threads", program, expect = holds())
+"#;
+    let warned = ["WARNING", "both ranks use the same buffers, in another order"];
+    says("renumbered", spec, (0, &warned, &[]));
+    says_with("renumbered_merged", spec, &["--merge-from", "1"], (0, &warned, &[]));
+}
+
+#[test]
+fn memory_of_no_pool_had_no_other_block() {
+    let spec = r#"
+def program(r):
+    x = r.malloc("x", 4 * KiB)
+    mapped = r.exchange("x", x)
+    if r.rank == 0:
+        r.kernel("w", writes = [x])
+    r.barrier()
+    if r.rank == 1:
+        r.kernel("rd", reads = [mapped[0].at(x)])
+        r.synchronize()
+    r.barrier()
+
+check("unordered", program)
+"#;
+    says("no_other_block", spec, (1, &["MEM-2", "the accesses to x of rank 0"], &["another block"]));
+}
+
+#[test]
+fn what_was_found_before_a_bound_was_hit_stands() {
+    let spec = r#"
+def program(r):
+    y = r.malloc("y", 4 * KiB)
+    r.kernel("a", writes = [y])
+    r.kernel("b", writes = [y], stream = r.stream("s"))
+    for n in range(30):
+        if r.choose("step %d" % n, [0, 1]) == 1:
+            r.store.set("%d of %d" % (n, r.rank), 1)
+
+check("a race", program)
+check("as stated", program, expect = fails("MEM-2"))
+check("holds instead", program, expect = holds())
+"#;
+    let cut = "unknown   what else is broken: stopped at 300 states (--max-states)";
+    let options = |only| ["--max-states", "300", "--only", only];
+    says_with("cut_race", spec, &options("a race"), (1, &["FAILS MEM-2", cut], &["would say: expect"]));
+    says_with("cut_expected", spec, &options("as stated"), (3, &["FAILS MEM-2", cut], &["NOT AS EXPECTED"]));
+    says_with(
+        "cut_holds",
+        spec,
+        &options("holds instead"),
+        (1, &["FAILS MEM-2", cut, "NOT AS EXPECTED"], &[]),
+    );
+}
+
+#[test]
+fn more_decisions_are_no_other_repair() {
+    let spec = r#"
+def program(r):
+    c, x = r.comm("c", r.world), r.malloc("x", 1 * MiB)
+    unused = r.choose("unused", [0, 1])
+    for epoch in range(2):
+        if r.choose("save", [True, False]):
+            c.all_gather(x, r.malloc("full", r.size * MiB))
+            r.synchronize()
+        c.all_reduce(x)
+        r.synchronize()
+
+check("saves", program, ranks = [2, 4])
+"#;
+    says(
+        "more_decisions",
+        spec,
+        (1, &["the same decision on all ranks: save (said.star:6): holds"], &["and unused"]),
+    );
+}
