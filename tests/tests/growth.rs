@@ -21,7 +21,9 @@ fn searches_grow_as_they_are_known_to() {
     for family in [
         "addresses",
         "batches",
+        "counted",
         "decisions",
+        "deferred",
         "exchange",
         "loops",
         "meshes",

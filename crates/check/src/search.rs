@@ -24,6 +24,7 @@ pub mod predict;
 pub mod repair;
 pub mod replay;
 mod same;
+mod tally;
 pub mod trial;
 mod turn;
 pub mod verdict;

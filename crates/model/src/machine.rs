@@ -17,7 +17,7 @@ pub use crate::display::OpAhead;
 pub use crate::host::value::{CommId, MappingId, MemoryId, Owner, Value};
 pub use crate::judge::deadlock::{Awaited, Standing};
 pub use crate::judge::ending::{Ending, HeldBuffer, StuckStream, StuckThread, Waits};
-pub use crate::judge::ledger::{CallError, Costs, Executed, HeldResources};
+pub use crate::judge::ledger::{CallError, Costs, Executed, HeldResources, Tally};
 pub use crate::judge::outcome::{Class, Data, HeldContent, Outcome, RankOutcome};
 pub use crate::noun::p2p::{Handshake, Link};
 pub use crate::noun::rendezvous::Rendezvous;

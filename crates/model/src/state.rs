@@ -7,7 +7,7 @@
 use crate::id::{ContentHasher, fingerprint};
 use crate::identity::{AskedAbout, Identify, KnownToAll, Sketch, StateIdentity};
 use crate::judge::finding::{Finding, FindingKey, OpRef};
-use crate::judge::ledger::Ledger;
+use crate::judge::ledger::{Ledger, Tally};
 use crate::machine::Machine;
 use crate::noun::address::{FreedAddresses, KnownAddresses};
 use crate::noun::barrier::Barriers;
@@ -289,6 +289,26 @@ impl State {
         self.ranks.iter_mut().for_each(StatePart::share);
     }
 
+    /// Takes out what each rank has come to since the state was this one, a copy of it, or since it began.
+    pub fn take_tallies(&mut self, before: Option<&Self>) -> Vec<Tally> {
+        let ranks = (0..u32::try_from(self.ranks.len()).expect("few ranks")).map(Rank);
+        let take = |rank: Rank| {
+            if before.is_some_and(|before| self.has_same_rank(before, rank)) {
+                return Tally::default();
+            }
+            let own = self.rank(rank);
+            let tally = own.tally();
+            if !own.counts_nothing() {
+                // What was counted keeps nobody awake.
+                let is_quiet = self.hashes[rank.at()].is_quiet;
+                self.rank_mut(rank).count_anew();
+                self.hashes[rank.at()].is_quiet = is_quiet;
+            }
+            tally
+        };
+        ranks.map(take).collect()
+    }
+
     /// Host threads and streams for which it was worked out how far they know every other one. In a large job that takes as long as the
     /// job is wide, so a run that goes well leaves none.
     #[must_use]
@@ -487,6 +507,12 @@ impl State {
         });
         *findings = Arc::new(moved.collect());
         undefined.renumber(by);
+    }
+
+    /// The numbers that ranks had before they were renumbered.
+    #[must_use]
+    pub fn originals(&self) -> &[Rank] {
+        &self.original
     }
 
     /// The number that a rank had before ranks were renumbered.

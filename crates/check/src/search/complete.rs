@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use rankcheck_model::machine::{Costs, Executed, ObjectId};
+use rankcheck_model::machine::{Costs, Executed, ObjectId, Tally};
 use rankcheck_model::{
     About, Choice, Config, FindingKey, Machine, Outcome, Rank, Rule, State, Symmetry, Token,
 };
@@ -46,6 +46,15 @@ struct Collected {
     /// Objects that turned out to be contended before the search was kept, in words.
     contended: BTreeSet<String>,
     bound: Option<BoundHit>,
+}
+
+impl Collected {
+    /// A rank did something in some run that a verdict may be about, or did not.
+    fn notice(&mut self, rank: Rank, costs: &Costs, executed: Executed) {
+        if executed != Executed::default() || costs.registrations + costs.registrations_warm_up > 0 {
+            self.active.insert(rank);
+        }
+    }
 }
 
 /// What is kept of complete runs beside which they are, for a search that goes on in another process. How each ended is found
@@ -277,12 +286,9 @@ impl CompleteRuns {
         for rank in (0..machine.config.ranks).map(Rank) {
             let costs = state.rank(rank).costs_at_end();
             collected.costs.raise_to(&costs);
-            let executed = state.rank(rank).executed();
-            collected.executed.raise_to(executed);
-            let registered = costs.registrations + costs.registrations_warm_up > 0;
-            if *executed != Executed::default() || registered {
-                collected.active.insert(rank);
-            }
+            let executed = *state.rank(rank).executed();
+            collected.executed.raise_to(&executed);
+            collected.notice(rank, &costs, executed);
         }
         Some((end, pasts))
     }
@@ -356,6 +362,7 @@ impl CompleteRuns {
         ends.iter().for_each(|(end, number)| by_number[*number as usize] = end);
         let executions = complete.len() as u64;
         let complete: FxHashMap<StateId, u32> = complete.into_iter().collect();
+        self.add_tallies(&graph.most(machine.config.ranks, |state| complete.contains_key(&state)));
         let order = graph.nearest_first();
         let mut first = FirstRuns::default();
         for state in &order.states {
@@ -396,6 +403,17 @@ impl CompleteRuns {
             },
             |run| runs[run].clone(),
         )
+    }
+
+    /// Takes in what ranks have come to that stands in no state.
+    fn add_tallies(&self, most: &[Tally]) {
+        let mut collected = self.locked();
+        for (rank, tally) in (0..).map(Rank).zip(most) {
+            let (costs, executed) = (tally.costs(), tally.executed());
+            collected.costs.raise_to(&costs);
+            collected.executed.raise_to(&executed);
+            collected.notice(rank, &costs, executed);
+        }
     }
 
     pub(super) fn found<R>(

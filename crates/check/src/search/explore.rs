@@ -28,6 +28,7 @@ use super::decisions::{DecisionTally, RunDecisions};
 use super::graph::{GraphWalk, StateGraph, StateId, Visitor, WalkedState, locked};
 use super::kept::{Keeping, KeptSettings};
 use super::predict::DecidedRun;
+use super::tally::EdgeTally;
 
 /// A run that shows something.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +93,8 @@ struct Settled {
     only: bool,
     /// What can be chosen here, if somebody has asked already.
     open: Option<Vec<Choice>>,
+    /// Where histories merge, what its ranks have come to since the state before.
+    tally: Option<EdgeTally>,
 }
 
 /// What ranks decided where all are to decide alike: the values of each place and occurrence, and how often each rank
@@ -130,6 +133,10 @@ impl WalkedState for Settled {
             return self.fingerprint;
         }
         fingerprint(&(self.fingerprint, self.agreed()))
+    }
+
+    fn tally(&self) -> Option<&EdgeTally> {
+        self.tally.as_ref()
     }
 }
 
@@ -263,21 +270,31 @@ impl Reduced {
         self.machine.advance_on(state);
     }
 
-    /// What stands for a state in which only choices are left.
-    fn settled(&self, mut state: State, choices: u32, agreed: Arc<SameDecisions>) -> Settled {
+    /// What stands for a state in which only choices are left, behind another one.
+    fn settled(
+        &self,
+        mut state: State,
+        choices: u32,
+        agreed: Arc<SameDecisions>,
+        before: Option<&State>,
+    ) -> Settled {
         // A run without choices is told apart from none: what many ranks know of each other need not be worked out.
         if choices == 0 && (self.machine.interrupted() || self.machine.choices(&state).is_empty()) {
-            return Settled { state, fingerprint: 0, choices, agreed, only: true, open: None };
+            return Settled { state, fingerprint: 0, choices, agreed, only: true, open: None, tally: None };
         }
+        let merges = self.machine.config.remembered.is_some() && !self.machine.config.scouts;
+        let mut tally = merges.then(|| EdgeTally::take(&mut state, before));
         let symmetric = self.machine.source.symmetry() == Symmetry::Interchangeable
             && self.machine.config.edits.is_empty();
         let known = if symmetric && choices > 0 {
             self.renumbered.store(true, Ordering::Relaxed);
-            self.machine.canonicalize(&mut state)
+            let numbers = state.originals().to_vec();
+            let known = self.machine.canonicalize(&mut state);
+            tally.iter_mut().for_each(|tally| tally.renumber(&numbers, &state));
+            known
         } else {
             None
         };
-        let merges = self.machine.config.remembered.is_some() && !self.machine.config.scouts;
         let fingerprint = if !self.tells_apart {
             0
         } else if merges && !self.machine.interrupted() {
@@ -287,7 +304,7 @@ impl Reduced {
             state.fingerprint()
         };
         state.share();
-        Settled { state, fingerprint, choices, agreed, only: false, open: None }
+        Settled { state, fingerprint, choices, agreed, only: false, open: None, tally }
     }
 }
 
@@ -298,7 +315,7 @@ impl Model for Reduced {
     fn init_states(&self) -> Vec<Settled> {
         let mut state = self.machine.init();
         self.machine.advance(&mut state);
-        vec![self.settled(state, 0, Arc::default())]
+        vec![self.settled(state, 0, Arc::default(), None)]
     }
 
     fn actions(&self, settled: &Settled, actions: &mut Vec<Choice>) {
@@ -342,7 +359,7 @@ impl Model for Reduced {
         }
         // Ranks that are alike get other numbers.
         let open = open.filter(|_| self.machine.source.symmetry() == Symmetry::Distinct);
-        Some(Settled { open, ..self.settled(state, choices, agreed) })
+        Some(Settled { open, ..self.settled(state, choices, agreed, Some(&settled.state)) })
     }
 
     fn properties(&self) -> Vec<Property<Self>> {

@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use rankcheck_model::machine::Tally;
 use rustc_hash::FxHashMap;
 
+use super::tally::{CountedEdges, EdgeTally, TallyTable};
 use crate::spec::stack::spawn_deep;
 
 pub(super) use stateright::Model;
@@ -26,6 +28,9 @@ pub(super) trait WalkedState {
 
     /// How many choices led to it. An action may be several in a row.
     fn choices(&self) -> u32;
+
+    /// What its ranks have come to on the edge that led to it, where that stands in no state.
+    fn tally(&self) -> Option<&EdgeTally>;
 }
 
 /// The power of ten, 1 in 10^n, below which the chance lies that of so many states two different ones have one
@@ -52,7 +57,7 @@ pub(super) trait Visitor<S>: Sync {
 pub(super) struct StateId(pub(super) u32);
 
 impl StateId {
-    fn at(self) -> usize {
+    pub(super) fn at(self) -> usize {
         self.0 as usize
     }
 }
@@ -152,12 +157,20 @@ pub(super) struct EdgeLog {
     edges: usize,
     /// Of each edge how many choices it is; empty as long as all are one.
     pub(super) choices: Vec<u8>,
+    /// Of each edge what it counts, by its number in the table; empty as long as none counts anything.
+    pub(super) counted: Vec<u32>,
+    pub(super) tallies: TallyTable,
 }
 
 impl EdgeLog {
     /// A log that was kept; none if it is no log of so many states.
-    pub(super) fn kept(states: Vec<u32>, choices: Vec<u8>, known: usize) -> Option<Self> {
-        let mut log = Self { states, edges: 0, choices };
+    pub(super) fn kept(
+        states: Vec<u32>,
+        choices: Vec<u8>,
+        (counted, tallies): (Vec<u32>, Vec<EdgeTally>),
+        known: usize,
+    ) -> Option<Self> {
+        let mut log = Self { states, edges: 0, choices, counted, tallies: TallyTable::kept(tallies) };
         let mut rest = &*log.states;
         while let [from, count, behind @ ..] = rest {
             let (to, next) = behind.split_at_checked(*count as usize)?;
@@ -166,18 +179,33 @@ impl EdgeLog {
             }
             (rest, log.edges) = (next, log.edges + to.len());
         }
-        let whole = rest.is_empty() && (log.choices.is_empty() || log.choices.len() == log.edges);
-        whole.then_some(log)
+        let of_each = |len: usize| len == 0 || len == log.edges;
+        let whole = rest.is_empty() && of_each(log.choices.len()) && of_each(log.counted.len());
+        let counted = log.counted.iter().all(|number| *number as usize <= log.tallies.all.len());
+        (whole && counted).then_some(log)
     }
 
     /// Adds an action of the state that was added last.
-    fn add(&mut self, to: StateId, choices: u32) {
+    fn add(&mut self, to: StateId, choices: u32, tally: Option<&EdgeTally>) {
         self.states.push(to.0);
         if choices > 1 || !self.choices.is_empty() {
             self.choices.resize(self.edges, 1);
             self.choices.push(u8::try_from(choices).expect("an action is few choices"));
         }
+        let number = tally.map_or(0, |tally| self.tallies.number(tally));
+        if number > 0 || !self.counted.is_empty() {
+            self.counted.resize(self.edges, 0);
+            self.counted.push(number);
+        }
         self.edges += 1;
+    }
+
+    /// Forgets the edges behind so many.
+    fn truncate(&mut self, states: usize, edges: usize) {
+        self.states.truncate(states);
+        self.choices.truncate(edges);
+        self.counted.truncate(edges);
+        self.edges = edges;
     }
 
     /// Each state, with the numbers of those that its actions lead to, and the number of the first edge.
@@ -221,14 +249,12 @@ where
             for action in actions.drain(..) {
                 // Where an action leads nowhere, the model was interrupted. A state has all its edges or none.
                 let Some(next) = self.model.next_state(&state, action) else {
-                    log.edges -= log.states.len() - entry - 2;
-                    log.states.truncate(entry);
-                    log.choices.truncate(log.edges);
+                    log.truncate(entry, log.edges - (log.states.len() - entry - 2));
                     self.over.store(true, Ordering::Relaxed);
                     return false;
                 };
                 let (to, new) = self.seen.number(next.fingerprint());
-                log.add(to, next.choices() - state.choices());
+                log.add(to, next.choices() - state.choices(), next.tally());
                 if new {
                     stack.push((to, next));
                 }
@@ -323,6 +349,8 @@ impl<M: Model, V> Drop for EndOnPanic<'_, '_, M, V> {
 pub(super) struct GraphWalk<S> {
     /// The state before any action.
     pub(super) root: StateId,
+    /// What its ranks have come to before any.
+    first: Option<EdgeTally>,
     seen: Seen,
     /// States that were come to and not expanded.
     pub(super) waiting: Vec<Waiting<S>>,
@@ -335,16 +363,23 @@ impl<S: WalkedState + Send> GraphWalk<S> {
         let number = |state: S| (seen.number(state.fingerprint()).0, state);
         let waiting: Vec<Waiting<S>> = model.init_states().into_iter().map(number).collect();
         let root = waiting.first().map_or(StateId(0), |(id, _)| *id);
-        Self { root, seen, waiting, logs: Vec::new() }
+        let first = waiting.first().and_then(|(_, state)| state.tally().cloned());
+        Self { root, first, seen, waiting, logs: Vec::new() }
     }
 
     /// A walk that was kept, in which so far no state waits.
-    pub(super) fn kept(root: StateId, fingerprints: &[u128], logs: Vec<EdgeLog>) -> Self {
+    pub(super) fn kept<M: Model<State = S>>(
+        model: &M,
+        root: StateId,
+        fingerprints: &[u128],
+        logs: Vec<EdgeLog>,
+    ) -> Self {
         let seen = Seen::default();
         for fingerprint in fingerprints {
             seen.number(*fingerprint);
         }
-        Self { root, seen, waiting: Vec::new(), logs }
+        let first = model.init_states().first().and_then(|state| state.tally().cloned());
+        Self { root, first, seen, waiting: Vec::new(), logs }
     }
 
     /// Walks on, until no state waits, or somebody ends the walk, or for so long.
@@ -404,10 +439,10 @@ impl<S: WalkedState + Send> GraphWalk<S> {
 
     /// What was walked over.
     pub(super) fn into_graph(self) -> StateGraph {
-        let Self { root, seen, waiting: _, logs } = self;
+        let Self { root, first, seen, waiting: _, logs } = self;
         let (states, fingerprint) = (seen.states(), seen.sum());
         drop(seen);
-        StateGraph { fingerprint, ..StateGraph::of_logs(root, states, &logs) }
+        StateGraph { fingerprint, before: first, ..StateGraph::of_logs(root, states, &logs) }
     }
 }
 
@@ -421,6 +456,11 @@ pub(super) struct StateGraph {
     edges: Vec<StateId>,
     /// Of each edge how many choices it is; empty if all are one.
     choices: Vec<u8>,
+    /// Of each edge the number of what it counts, from 1; empty if none counts anything.
+    counted: Vec<u32>,
+    tallies: Vec<EdgeTally>,
+    /// What ranks have come to before any action.
+    before: Option<EdgeTally>,
     /// The sum of the fingerprints of all states.
     pub(super) fingerprint: u128,
 }
@@ -450,18 +490,27 @@ impl StateGraph {
         let mut edges = vec![root; first[states] as usize];
         let all_are_one = logs.iter().all(|log| log.choices.is_empty());
         let mut choices = if all_are_one { Vec::new() } else { vec![1; edges.len()] };
+        let none_counts = logs.iter().all(|log| log.counted.is_empty());
+        let mut counted = if none_counts { Vec::new() } else { vec![0; edges.len()] };
+        let mut tallies: Vec<EdgeTally> = Vec::new();
         for log in logs {
             for (from, to, logged) in log.entries() {
                 let at = first[from.at()] as usize;
                 if let Some(of_edges) = log.choices.get(logged..logged + to.len()) {
                     choices[at..at + to.len()].copy_from_slice(of_edges);
                 }
+                if let Some(of_edges) = log.counted.get(logged..logged + to.len()) {
+                    let others = u32::try_from(tallies.len()).expect("fewer than 2^32 kinds of edges");
+                    let here = of_edges.iter().map(|number| if *number == 0 { 0 } else { number + others });
+                    counted[at..].iter_mut().zip(here).for_each(|(counted, number)| *counted = number);
+                }
                 for (edge, to) in edges[at..].iter_mut().zip(to) {
                     *edge = StateId(*to);
                 }
             }
+            tallies.extend_from_slice(&log.tallies.all);
         }
-        Self { root, first, edges, choices, fingerprint: 0 }
+        Self { root, first, edges, choices, counted, tallies, before: None, fingerprint: 0 }
     }
 
     /// How many states were found, expanded or not.
@@ -474,9 +523,25 @@ impl StateGraph {
     pub(super) fn kept_bytes(&self) -> u64 {
         let seen = self.states() * size_of::<(u128, StateId)>();
         let expanded = self.first.windows(2).filter(|edges| edges[0] < edges[1]).count();
-        let logged = (2 * expanded + self.edges.len()) * size_of::<u32>() + self.choices.len();
-        let read = size_of_val(&*self.first) + size_of_val(&*self.edges) + size_of_val(&*self.choices);
+        let logged =
+            (2 * expanded + self.edges.len() + self.counted.len()) * size_of::<u32>() + self.choices.len();
+        let read = size_of_val(&*self.first)
+            + size_of_val(&*self.edges)
+            + size_of_val(&*self.choices)
+            + size_of_val(&*self.counted);
         (seen + logged + read) as u64
+    }
+
+    /// The most that each of so many ranks comes to in any run that ends in such a state, where it stands in no state.
+    pub(super) fn most(&self, ranks: u32, is_end: impl Fn(StateId) -> bool) -> Vec<Tally> {
+        let Some(before) = &self.before else { return Vec::new() };
+        let edges = CountedEdges {
+            first: &self.first,
+            to: &self.edges,
+            counted: &self.counted,
+            tallies: &self.tallies,
+        };
+        edges.most(before, (self.root, ranks), is_end)
     }
 
     fn edges(&self, of: StateId) -> Range<usize> {

@@ -166,7 +166,7 @@ impl KeptSearch {
     {
         let Self { findings, fingerprints, logs, waiting, complete } = self;
         let root = StateId(findings.root);
-        let mut walk = GraphWalk::kept(root, &fingerprints, logs);
+        let mut walk = GraphWalk::kept(model, root, &fingerprints, logs);
         let known = |state: &StateId| (state.0 as usize) < fingerprints.len();
         let ends_known = complete.iter().all(|(state, _)| known(state));
         if walk.states() != fingerprints.len() || !known(&root) || !ends_known || !waiting.iter().all(known) {
@@ -216,7 +216,10 @@ impl KeptSearch {
         let mut logs = Vec::new();
         for _ in 0..read_length(from)? {
             let (states, choices) = (read_numbers(from, u32::from_le_bytes)?, read_bytes(from)?);
-            logs.push(EdgeLog::kept(states, choices, fingerprints.len()).ok_or_else(damaged)?);
+            let counted = read_numbers(from, u32::from_le_bytes)?;
+            let tallies = serde_json::from_slice(&read_bytes(from)?)?;
+            let log = EdgeLog::kept(states, choices, (counted, tallies), fingerprints.len());
+            logs.push(log.ok_or_else(damaged)?);
         }
         let waiting = read_numbers(from, u32::from_le_bytes)?.into_iter().map(StateId).collect();
         let complete = read_numbers(from, u64::from_le_bytes)?;
@@ -284,6 +287,8 @@ fn write_summed<S: ExploredState + Send>(
     for log in &walk.logs {
         write_numbers(to, log.states.iter().map(|state| state.to_le_bytes()))?;
         write_bytes(to, &log.choices)?;
+        write_numbers(to, log.counted.iter().map(|number| number.to_le_bytes()))?;
+        write_bytes(to, &serde_json::to_vec(&log.tallies.all)?)?;
     }
     write_numbers(to, walk.waiting.iter().map(|(id, _)| id.0.to_le_bytes()))?;
     let complete = visit.runs.ended();

@@ -13,6 +13,7 @@ use stateright::Model;
 use super::bounds::Bounds;
 use super::explore::{Exploration, RepeatedWalk, Visit};
 use super::graph::{StateGraph, WalkedState};
+use super::tally::EdgeTally;
 
 /// The unreduced semantics as stateright sees it.
 struct Naive {
@@ -35,6 +36,10 @@ impl WalkedState for Stepped {
 
     fn choices(&self) -> u32 {
         self.steps
+    }
+
+    fn tally(&self) -> Option<&EdgeTally> {
+        None
     }
 }
 

@@ -2,11 +2,12 @@
 //! Not here: what a whole run leaves behind ([`super::outcome`]).
 
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::identity::identify_as_hashed;
+use crate::identity::{Identify, StateIdentity, identify_as_hashed};
 use crate::judge::finding::OpRef;
 use crate::state::{RankState, Table};
 use crate::walk::{LocalHash, walk};
@@ -120,6 +121,77 @@ impl Executed {
     }
 }
 
+/// What a rank has come to on a part of a run: what that cost, and what was executed. Nothing that a rank does depends on it, so where
+/// histories merge it tells no states apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct Tally([u64; Tally::NUMBERS.end]);
+
+impl Tally {
+    /// The numbers that a tally has.
+    pub const NUMBERS: Range<usize> = 0..11;
+    /// Of these the one that is no sum: the most bytes that were held at once.
+    const PEAK: usize = 10;
+
+    fn of(Ledger { costs, executed, .. }: &Ledger) -> Self {
+        let sums = [
+            costs.communicators,
+            costs.registrations_warm_up,
+            costs.registrations,
+            costs.barriers,
+            costs.store_calls,
+            costs.collectives,
+            executed.collectives,
+            executed.transfers,
+            executed.mappings,
+            executed.others,
+        ];
+        let mut tally = Self::default();
+        tally.0.iter_mut().zip(sums).for_each(|(number, sum)| *number = sum.into());
+        tally.0[Self::PEAK] = costs.reserved_bytes_max;
+        tally
+    }
+
+    /// One of its numbers.
+    #[must_use]
+    pub fn get(&self, number: usize) -> u64 {
+        self.0[number]
+    }
+
+    /// Sets one of its numbers.
+    pub fn set(&mut self, number: usize, to: u64) {
+        self.0[number] = to;
+    }
+
+    /// What one of its numbers comes to on two parts of a run.
+    #[must_use]
+    pub fn together(number: usize, one: u64, other: u64) -> u64 {
+        if number == Self::PEAK { one.max(other) } else { one + other }
+    }
+
+    /// What that part of the run cost.
+    #[must_use]
+    pub fn costs(&self) -> Costs {
+        let sum = |at: usize| u32::try_from(self.0[at]).unwrap_or(u32::MAX);
+        Costs {
+            communicators: sum(0),
+            registrations_warm_up: sum(1),
+            registrations: sum(2),
+            barriers: sum(3),
+            store_calls: sum(4),
+            collectives: sum(5),
+            reserved_bytes_max: self.0[Self::PEAK],
+            ..Costs::default()
+        }
+    }
+
+    /// What was executed on that part of the run.
+    #[must_use]
+    pub fn executed(&self) -> Executed {
+        let sum = |at: usize| u32::try_from(self.0[at]).unwrap_or(u32::MAX);
+        Executed { collectives: sum(6), transfers: sum(7), mappings: sum(8), others: sum(9) }
+    }
+}
+
 /// The ledger of a rank.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ledger {
@@ -133,8 +205,8 @@ pub(crate) struct Ledger {
     corrupt: bool,
 }
 
-identify_as_hashed!(CallError, Costs, Executed);
-walk!(struct Ledger {
+identify_as_hashed!(CallError, HeldResources);
+walk!(apart struct Ledger {
     errors: hashed fixed,
     // What is told of it stands in `errors`.
     failed: explains moved,
@@ -143,6 +215,16 @@ walk!(struct Ledger {
     executed: hashed fixed,
     corrupt: hashed fixed,
 });
+
+impl Identify for Ledger {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
+        let Self { errors, failed: _, costs, executed: _, corrupt } = self;
+        // What is counted stands on the way to a state.
+        let Costs { reserved_bytes, steady, held_at_steady, left, .. } = costs;
+        (errors, reserved_bytes, steady).identify(to);
+        (held_at_steady, left, corrupt).identify(to);
+    }
+}
 
 impl LocalHash for Ledger {
     fn local_hash<H: Hasher>(&self, state: &mut H) {
@@ -223,6 +305,32 @@ impl RankState {
     /// What the rank has executed, to be added to.
     pub(crate) fn executed_mut(&mut self) -> &mut Executed {
         &mut Ledger::of_mut(self).executed
+    }
+
+    /// What the rank has come to since this was last taken.
+    pub(crate) fn tally(&self) -> Tally {
+        Tally::of(Ledger::of(self))
+    }
+
+    /// Whether nothing is left of what was taken.
+    pub(crate) fn counts_nothing(&self) -> bool {
+        let tally = self.tally();
+        tally.0[..Tally::PEAK].iter().all(|sum| *sum == 0)
+            && tally.0[Tally::PEAK] == self.costs().reserved_bytes
+    }
+
+    /// From here on it is counted anew.
+    pub(crate) fn count_anew(&mut self) {
+        let Costs { reserved_bytes, steady, held_at_steady, left, .. } = *self.costs();
+        *self.costs_mut() = Costs {
+            reserved_bytes,
+            reserved_bytes_max: reserved_bytes,
+            steady,
+            held_at_steady,
+            left,
+            ..Costs::default()
+        };
+        *self.executed_mut() = Executed::default();
     }
 
     /// Whether something left wrong data without an error.
