@@ -13,6 +13,7 @@ mod cluster;
 mod compared;
 mod conform;
 mod copies;
+mod cut_rings;
 mod cuts;
 mod damaged;
 mod deadlocks;

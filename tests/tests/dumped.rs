@@ -605,7 +605,7 @@ fn simulated_jobs_have_their_faults_found() {
         let text = format!("job {seed}, {name}\n{}", report::text(&judged));
         let broken = rules(&judged);
         let is_step = |step: &CircleStep| judged.job.processes[step.waits_in.process].rank == rank;
-        let in_circle = judged.waits.circles.iter().flatten().any(is_step);
+        let in_circle = judged.waits.all_circles().flatten().any(is_step);
         let right = match fault {
             Fault::Nothing => !matches!(judged.verdict, RunVerdict::Fails | RunVerdict::Hangs),
             Fault::HostStops | Fault::DeviceStands => {

@@ -11,7 +11,7 @@
 //! - who launched nothing more, has nothing open and is waited for is a root.
 //!
 //! Reading order: [`job`] (the data), [`positions`] (how far each member of a group came), [`compare`] (calls that differ,
-//! and groups that are called in different orders), [`concluded`] (what can be over, where nobody
+//! and groups that are called in different orders), [`pairing`] (which transfers meet), [`concluded`] (what can be over, where nobody
 //! saw it), [`waits`] (who waits for whom), [`components`] (circles), [`judge`],
 //! [`report`], [`lines`], [`timeline`].
 //! Not here: where the launches were read ([`super::dumps`], [`super::logs`]).
@@ -22,6 +22,7 @@ pub mod concluded;
 pub mod job;
 pub mod judge;
 pub mod lines;
+pub mod pairing;
 pub mod positions;
 pub mod report;
 pub mod timeline;

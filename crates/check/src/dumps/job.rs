@@ -398,6 +398,7 @@ impl<'a> JobBuilder<'a> {
         for (_, left) in open {
             self.close(Some(left), &mut process);
         }
+        process.lost_may_be_open = !from_start && contiguous && lost_may_be_open(dump, &process, active_only);
         process
     }
 
@@ -534,7 +535,11 @@ impl<'a> JobBuilder<'a> {
                 // It never called anything in this group.
                 (reached.launched, reached.finished) = (Some(0), Some(0));
             }
-            if active_only && process.known == KnownPart::Whole && entry.is_some() {
+            if active_only
+                && !process.lost_may_be_open
+                && process.known == KnownPart::Whole
+                && entry.is_some()
+            {
                 // What is not there is over.
                 let over = range.map_or(reached.launched, |(first, _)| first.checked_sub(1));
                 reached.finished = reached.finished.max(over);
@@ -648,6 +653,33 @@ fn is_active_only(dump: &Dump, contiguous: bool) -> bool {
     let torchcomms = is_torchcomms(dump);
     dump.entries.iter().all(|entry| state_of(entry, torchcomms) != LaunchState::Done)
         && (over || !from_start && !ring)
+}
+
+/// Returns whether a ring that has lost its first calls may have lost some that are not over: the oldest that it kept is not.
+/// Where all that is there is open, it may also be that active calls alone were written. Then the status says that what was
+/// before them is over, and a bracket is whole.
+fn lost_may_be_open(dump: &Dump, process: &Process, active_only: bool) -> bool {
+    let (Some(entry), Some(oldest)) = (dump.entries.first(), process.launches.first()) else { return false };
+    if oldest.state == LaunchState::Done {
+        return false;
+    }
+    if !active_only {
+        return true;
+    }
+    // Nothing of its group was before it.
+    if entry.op_id <= 1 {
+        return false;
+    }
+    let ends = dump.entries.iter().take(oldest.calls.len() + 1);
+    let is_bracket = ends.clone().any(|entry| entry.name.kind == EntryKind::Coalesced);
+    let before = match is_transfer(entry) {
+        true => [entry.collective_seq_id, entry.p2p_seq_id.saturating_sub(1)],
+        false => [entry.collective_seq_id.saturating_sub(1), entry.p2p_seq_id],
+    };
+    let completed = dump.progress.get(&entry.pg_id).and_then(|progress| progress.last_completed);
+    let all_over = completed
+        .is_none_or(|completed| u64::try_from(completed).is_ok_and(|completed| before.contains(&completed)));
+    is_bracket || !all_over
 }
 
 /// Returns whether torchcomms wrote a dump, and not torch: what it calls a group is the backend, which its calls name too, and it

@@ -89,6 +89,8 @@ pub struct Process {
     pub reached: FxHashMap<GroupAt, GroupReached>,
     /// Whether its launches are there from the first on.
     pub from_start: bool,
+    /// Whether its first launches are lost, and any of them may not be over: the oldest that is there is not.
+    pub lost_may_be_open: bool,
     /// Whether what its device began is known.
     pub timed: bool,
     /// The latest time at which it is known to have done anything, by its own clock.

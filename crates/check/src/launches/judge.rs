@@ -220,7 +220,7 @@ impl JudgedJob {
     #[must_use]
     pub fn stood_still(&self) -> bool {
         if self.job.completion == KnownCompletion::Concluded {
-            let waits = !self.waits.roots.is_empty() || !self.waits.circles.is_empty();
+            let waits = self.waits.names_anybody();
             return !self.left_early.is_empty() || waits && !self.job.gave_up.is_empty();
         }
         !self.timed_out.is_empty() || !self.waits.circles.is_empty()
@@ -237,7 +237,7 @@ impl JudgedJob {
             RunVerdict::Fails
         } else if self.stood_still() && self.compares() {
             RunVerdict::Hangs
-        } else if !waits.roots.is_empty() || !self.unknown.is_empty() {
+        } else if waits.names_anybody() || !self.unknown.is_empty() {
             RunVerdict::Unknown
         } else {
             RunVerdict::Holds
@@ -275,7 +275,7 @@ impl JudgedJob {
                 ));
             }
         }
-        let waits = !self.waits.roots.is_empty() || !self.waits.circles.is_empty();
+        let waits = self.waits.names_anybody();
         if waits && !self.stood_still() && self.job.completion == KnownCompletion::Concluded {
             why.push(
                 "whether the job stood still: nothing says what is over, and a host may run ahead of the others"

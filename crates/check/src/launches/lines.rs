@@ -53,7 +53,7 @@ impl NamedBy<'_> {
     fn waits(&mut self) {
         const WAITING: &str = "waiting here";
         let waits = &self.judged.waits;
-        for step in waits.circles.iter().flatten() {
+        for step in waits.all_circles().flatten() {
             self.call(WAITING, CallAt { at: step.waits_in, call: step.call });
         }
         for root in &waits.roots {

@@ -69,17 +69,6 @@ pub struct Positions<'a> {
     pub lanes: BTreeMap<TransferLane, LaneEnds>,
 }
 
-/// The other end of a transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Met {
-    /// It was launched, in this launch of the other process.
-    Launched(u32),
-    /// It was not launched.
-    NotLaunched,
-    /// It was launched by a process, or not: nothing says which.
-    Unknown,
-}
-
 impl<'a> Positions<'a> {
     /// Sorts the launches of a job by whom they meet.
     ///
@@ -185,33 +174,5 @@ impl<'a> Positions<'a> {
         let here = |end: &(u32, u32)| (end.0 as usize, end.1 as usize) == (launch, call);
         let nth = own.iter().position(here);
         others.is_empty() || with.from_start && of.from_start && nth.is_some_and(|nth| nth >= others.len())
-    }
-
-    /// Returns the other end of a transfer that is open. Where the lane is known from its beginning, the n-th send meets
-    /// the n-th receive. Otherwise the n-th that is open meets the n-th that is open: small sends may be over before
-    /// anybody receives, so that is no more than likely.
-    #[must_use]
-    pub fn met(&self, lane: TransferLane, sends: bool, launch: u32, call: u32) -> Met {
-        let Some(ends) = self.lanes.get(&lane) else { return Met::Unknown };
-        let (own_rank, peer_rank) = if sends { (lane.from, lane.to) } else { (lane.to, lane.from) };
-        let (own_end, peer_end) = if sends { (&ends.sends, &ends.recvs) } else { (&ends.recvs, &ends.sends) };
-        let process = |rank: u32| self.job.process_at(rank).map(|at| &self.job.processes[at]);
-        let (Some(own), Some(peer)) = (process(own_rank), process(peer_rank)) else { return Met::Unknown };
-        let absent = if peer.known == KnownPart::Whole { Met::NotLaunched } else { Met::Unknown };
-        if own.from_start && peer.from_start {
-            let nth = own_end.iter().position(|end| *end == (launch, call));
-            let met = nth.and_then(|nth| peer_end.get(nth));
-            return met.map_or(absent, |(launch, _)| Met::Launched(*launch));
-        }
-        let is_open = |end: &&(u32, u32), launches: &[super::job::DeviceLaunch]| {
-            launches[end.0 as usize].state.is_open()
-        };
-        let mut nth = own_end.iter().filter(|end| is_open(end, &own.launches));
-        let Some(nth) = nth.position(|end| *end == (launch, call)) else { return Met::Unknown };
-        if peer_end.iter().any(|end| peer.launches[end.0 as usize].state == LaunchState::Unclear) {
-            return Met::Unknown;
-        }
-        let met = peer_end.iter().filter(|end| is_open(end, &peer.launches)).nth(nth);
-        met.map_or(absent, |(launch, _)| Met::Launched(*launch))
     }
 }

@@ -297,7 +297,7 @@ fn cycles(judged: &JudgedJob) -> Vec<String> {
         }
         text
     };
-    judged.waits.circles.iter().map(circle).collect()
+    judged.waits.all_circles().map(circle).collect()
 }
 
 /// In what ranks wait, those that wait alike together.
@@ -368,7 +368,7 @@ fn rests(judged: &JudgedJob) -> Vec<String> {
     if let Some(library) = &judged.job.library {
         lines.push(format!("NCCL {library}"));
     }
-    let waits = !judged.waits.roots.is_empty() || !judged.waits.circles.is_empty();
+    let waits = judged.waits.names_anybody();
     if judged.job.completion == KnownCompletion::Concluded {
         if waits {
             lines.push("that everything is over that all its ranks could have come to".to_owned());
@@ -380,6 +380,13 @@ fn rests(judged: &JudgedJob) -> Vec<String> {
     if waits && judged.waits.across_groups {
         lines.push(
             "that a device does the calls of different groups in the order in which its host made them"
+                .to_owned(),
+        );
+    }
+    if judged.waits.guessed {
+        lines.push(
+            "that transfers whose first ones are lost meet by their places behind the last collective that both ranks have \
+             finished, or else among those that are open"
                 .to_owned(),
         );
     }
@@ -513,7 +520,7 @@ pub fn entry(judged: &JudgedJob) -> JobEntry {
         rules: judged.rules().iter().map(|rule| rule.id()).collect(),
         findings: findings(judged).into_iter().map(finding).collect(),
         roots: judged.waits.roots.iter().map(root).collect(),
-        cycles: judged.waits.circles.iter().map(|steps| steps.iter().map(hop).collect()).collect(),
+        cycles: judged.waits.all_circles().map(|steps| steps.iter().map(hop).collect()).collect(),
         standing: standing(judged),
         timed_out: timed_out(judged),
         warned: warned(judged),

@@ -14,7 +14,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::compare::Compared;
 use super::components::{components, shortest_circle};
 use super::job::{GroupAt, KnownCompletion, KnownPart, LaunchState, LaunchedCall, What};
-use super::positions::{MemberPosition, Met, Positions, TransferLane};
+use super::pairing::Met;
+use super::positions::{MemberPosition, Positions, TransferLane};
 
 /// Launches from which a shortest circle is looked for.
 const STARTS: usize = 64;
@@ -94,6 +95,10 @@ pub struct JobWaits {
     pub roots: Vec<JobRoot>,
     /// Waits that lead nowhere else.
     pub circles: Vec<Vec<CircleStep>>,
+    /// Those in which it is likely and not certain which transfers meet.
+    pub likely_circles: Vec<Vec<CircleStep>>,
+    /// Whether it is likely and not certain of any open transfer which one it meets.
+    pub guessed: bool,
     /// The first open launch of each collective, or transfer, that nothing is known to keep from going on.
     pub may_go_on: Vec<LaunchAt>,
     /// How many open launches wait for something that is not known.
@@ -120,6 +125,10 @@ struct JobGraph<'a> {
     stands: Vec<Option<DeviceStands>>,
     nodes: Vec<NodeOfWaits>,
     edges: Vec<Vec<u32>>,
+    /// Edges of transfers that are likely and not certain to meet.
+    guessed: FxHashSet<(u32, u32)>,
+    /// Whether it is likely and not certain of any open transfer which one it meets.
+    guessed_any: bool,
     unsure: Vec<bool>,
     /// The open launches of each process, oldest first, with their nodes.
     open: Vec<Vec<(u32, u32)>>,
@@ -127,6 +136,17 @@ struct JobGraph<'a> {
 }
 
 impl JobWaits {
+    /// Returns all circles, those that are certain first.
+    pub fn all_circles(&self) -> impl Iterator<Item = &Vec<CircleStep>> {
+        self.circles.iter().chain(&self.likely_circles)
+    }
+
+    /// Returns whether anybody is named whom others wait for.
+    #[must_use]
+    pub fn names_anybody(&self) -> bool {
+        !self.roots.is_empty() || self.all_circles().next().is_some()
+    }
+
     /// Returns who waits for whom.
     #[must_use]
     pub fn of(positions: &Positions<'_>, compared: &Compared) -> Self {
@@ -152,6 +172,8 @@ impl<'a> JobGraph<'a> {
             stands: vec![None; processes],
             nodes: (0..processes).map(NodeOfWaits::Host).collect(),
             edges: vec![Vec::new(); processes],
+            guessed: FxHashSet::default(),
+            guessed_any: false,
             unsure: vec![false; processes],
             open: vec![Vec::new(); processes],
             meetings: FxHashMap::default(),
@@ -274,6 +296,7 @@ impl<'a> JobGraph<'a> {
     }
 
     fn connect(&mut self) {
+        let positions = self.positions;
         for process in 0..self.open.len() {
             let host = number(process);
             if self.stands[process].is_some() {
@@ -296,8 +319,10 @@ impl<'a> JobGraph<'a> {
             }
             for (launch, node) in self.open[process].clone() {
                 let at = LaunchAt { process, launch };
-                if let Some(before) = self.before(at) {
-                    self.edges[node as usize].push(before);
+                match self.before(at) {
+                    Some(before) => self.edges[node as usize].push(before),
+                    // Something that is lost may be open before it.
+                    None => self.unsure[node as usize] |= positions.job.processes[process].lost_may_be_open,
                 }
                 for (group, nth) in self.numbers(at) {
                     let meeting = self.meeting(group, nth);
@@ -322,7 +347,7 @@ impl<'a> JobGraph<'a> {
         let with_it = |call: &LaunchedCall| lane(call).is_none_or(|(.., other)| other == peer);
         let lacks = |nth: usize, call: &LaunchedCall| {
             lane(call).is_none_or(|(lane, sends, _)| {
-                !matches!(self.positions.met(lane, sends, at.launch, number(nth)), Met::Launched(_))
+                !matches!(self.positions.met(lane, sends, at.launch, number(nth)).met, Met::Launched(_))
             })
         };
         let mut calls = launch.calls.iter().enumerate().filter(|(_, call)| with_it(call));
@@ -330,8 +355,13 @@ impl<'a> JobGraph<'a> {
         CallAt { at, call: found.map_or(0, |(nth, _)| nth) }
     }
 
-    /// Where a launch of another process is the one that is met: what that has open before it.
+    /// Where a launch of another process is the one that is met: what that has open before it. Nobody waits for what is
+    /// over.
     fn leads_to(&self, at: LaunchAt) -> Option<u32> {
+        let launch = &self.positions.job.processes[at.process].launches[at.launch as usize];
+        if launch.state == LaunchState::Done {
+            return None;
+        }
         if self.stands[at.process].is_some() { Some(number(at.process)) } else { self.before(at) }
     }
 
@@ -355,7 +385,8 @@ impl<'a> JobGraph<'a> {
                 self.unsure[node as usize] = true;
                 continue;
             };
-            let to = match self.positions.met(lane, sends, at.launch, number(nth)) {
+            let meeting = self.positions.met(lane, sends, at.launch, number(nth));
+            let to = match meeting.met {
                 Met::Launched(launch) => self.leads_to(LaunchAt { process: peer, launch }),
                 Met::NotLaunched => Some(number(peer)),
                 Met::Unknown if !self.is_known(peer) => Some(number(peer)),
@@ -364,6 +395,10 @@ impl<'a> JobGraph<'a> {
                     None
                 }
             };
+            self.guessed_any |= !meeting.sure && meeting.met != Met::Unknown;
+            if let Some(to) = to.filter(|_| !meeting.sure) {
+                self.guessed.insert((node, to));
+            }
             self.edges[node as usize].extend(to);
         }
     }
@@ -436,9 +471,14 @@ impl<'a> JobGraph<'a> {
                     }
                 },
                 (nodes, false) if nodes.iter().any(|node| self.unsure[*node as usize]) => waits.unsure += 1,
-                (nodes, false) => waits.circles.extend(self.circle(nodes, &component)),
+                (nodes, false) => match self.circle(nodes, &component) {
+                    Some((steps, true)) => waits.circles.push(steps),
+                    Some((steps, false)) => waits.likely_circles.push(steps),
+                    None => {}
+                },
             }
         }
+        waits.guessed = self.guessed_any;
         waits.stale = (0..self.stale.len()).filter(|at| self.stale[*at]).map(|at| self.rank(at)).collect();
         let reach = |from: &[usize]| reached(&into, from);
         let roots_reached = reach(&roots);
@@ -562,13 +602,26 @@ impl<'a> JobGraph<'a> {
         Some(JobRoot { rank: self.rank(process), kind, awaited_by })
     }
 
-    /// The shortest circle of a component, as steps from process to process.
-    fn circle(&self, nodes: &[u32], component: &[u32]) -> Option<Vec<CircleStep>> {
+    /// The shortest circle of a component, as steps from process to process, and whether it is certain. One that is comes
+    /// first.
+    fn circle(&self, nodes: &[u32], component: &[u32]) -> Option<(Vec<CircleStep>, bool)> {
         let within = |node: u32| component[node as usize] == component[nodes[0] as usize];
-        let launches = nodes.iter().filter(|node| self.launch(**node).is_some());
-        let circles = launches.take(STARTS).filter_map(|from| shortest_circle(&self.edges, *from, within));
-        let steps = circles.map(|circle| self.steps(&circle)).filter(|steps| !steps.is_empty());
-        steps.min_by_key(Vec::len)
+        let shortest = |edges: &[Vec<u32>]| {
+            let launches = nodes.iter().filter(|node| self.launch(**node).is_some());
+            let circles = launches.take(STARTS).filter_map(|from| shortest_circle(edges, *from, within));
+            let steps = circles.map(|circle| self.steps(&circle)).filter(|steps| !steps.is_empty());
+            steps.min_by_key(Vec::len)
+        };
+        if self.guessed.is_empty() {
+            return shortest(&self.edges).map(|steps| (steps, true));
+        }
+        let mut certain = vec![Vec::new(); self.edges.len()];
+        for node in nodes {
+            let edges = self.edges[*node as usize].iter().copied();
+            certain[*node as usize] = edges.filter(|to| !self.guessed.contains(&(*node, *to))).collect();
+        }
+        let certain = shortest(&certain).map(|steps| (steps, true));
+        certain.or_else(|| shortest(&self.edges).map(|steps| (steps, false)))
     }
 
     fn steps(&self, circle: &[u32]) -> Vec<CircleStep> {

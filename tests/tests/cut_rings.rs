@@ -1,0 +1,128 @@
+//! Rings that have lost the first calls of a process: which transfers meet is likely and not certain there, and proves no
+//! hang.
+//!
+//! Not here: dumps that begin with the process ([`super::dumped`]).
+
+use rankcheck::launches::judge::JudgedJob;
+use rankcheck::launches::report;
+use rankcheck::runs::judge::RunVerdict;
+use rankcheck_tests::dumps::{Call, DumpedRun, RunGroupAt, Written, sum};
+
+/// Judges a job, and returns the report too.
+fn judged(name: &str, run: &DumpedRun) -> (JudgedJob, String) {
+    let saved = run.save(&format!("cut-{name}"), Written::Torch);
+    let mut judged = rankcheck::dumps::judge_dumps(std::slice::from_ref(&saved.folder))
+        .unwrap_or_else(|error| panic!("{error}"));
+    let judged = judged.pop().expect("a folder is a job at least");
+    let text = report::text(&judged);
+    (judged, text)
+}
+
+/// A rank sends to one other and receives from one, in one launch. Returns the place of its end.
+fn exchange(run: &mut DumpedRun, rank: u32, group: RunGroupAt, to: Option<u32>, from: u32) -> usize {
+    let call = Call::new("").tensor(&[1024]).line(30);
+    run.begin_bracket(rank, group);
+    if let Some(to) = to {
+        run.send(rank, group, to, &call);
+    }
+    run.recv(rank, group, from, &call);
+    run.end_bracket(rank, group)
+}
+
+/// What a ring has lost of a launch that is not over is not over either.
+#[test]
+fn a_ring_that_cuts_an_open_batch_proves_nothing() {
+    let mut run = DumpedRun::new(2);
+    let all = run.all();
+    for batch in 0..6 {
+        for rank in 0..2 {
+            let end = exchange(&mut run, rank, all, Some(1 - rank), 1 - rank);
+            if batch < 2 {
+                run.complete(rank, end);
+            }
+        }
+    }
+    for ring in 5..=18 {
+        run.ring = ring;
+        let (judged, text) = judged("open", &run);
+        assert!(
+            judged.waits.all_circles().next().is_none() && judged.waits.roots.is_empty(),
+            "{ring}: {text}"
+        );
+        assert_ne!(judged.verdict, RunVerdict::Hangs, "{ring}: {text}");
+        // From 13 on the end of a batch that is over is there, and with it all that is open.
+        let holds = judged.verdict == RunVerdict::Holds;
+        assert!(if ring < 13 { !holds } else { holds || ring < 18 }, "{ring}: {text}");
+    }
+}
+
+/// Ranks send around a circle and meet in a collective, step after step; in the last step one may leave out its send.
+fn around(ranks: u32, without: Option<u32>) -> DumpedRun {
+    let mut run = DumpedRun::new(ranks);
+    let all = run.all();
+    for _ in 0..8 {
+        for rank in 0..ranks {
+            exchange(&mut run, rank, all, Some((rank + 1) % ranks), (rank + ranks - 1) % ranks);
+        }
+        run.everywhere(all, &sum(8).line(31));
+    }
+    run.complete_everything();
+    for rank in 0..ranks {
+        let to = Some((rank + 1) % ranks).filter(|_| without != Some(rank));
+        let end = exchange(&mut run, rank, all, to, (rank + ranks - 1) % ranks);
+        // Whom nobody sends to waits, and so does the launch in which it sends itself.
+        if without.is_some_and(|without| rank != (without + 1) % ranks) {
+            run.complete(rank, end);
+        }
+    }
+    run.everywhere(all, &sum(8).line(31));
+    run
+}
+
+/// Collectives that both have finished say which transfers meet: an open send whose other end is over waits for nobody.
+#[test]
+fn a_send_that_was_left_out_is_found_in_a_cut_ring() {
+    let mut run = around(4, Some(2));
+    run.ring = 10;
+    let (cut, text) = judged("around", &run);
+    assert_eq!(cut.verdict, RunVerdict::Unknown, "{text}");
+    assert!(text.contains("for rank 2, which did not launch it"), "{text}");
+    assert!(!text.contains("for rank 0, which did not launch it"), "{text}");
+    assert!(text.contains("rank 3 is in send to rank 0 with recv from rank 2"), "{text}");
+    assert!(text.contains("(train.py:30), waiting for rank 2\n"), "{text}");
+    assert!(text.contains("that transfers whose first ones are lost meet by their places"), "{text}");
+    run.give_up();
+    let (given_up, text) = judged("around-given-up", &run);
+    assert_eq!(given_up.verdict, RunVerdict::Hangs, "{text}");
+    run.ring = 2_000;
+    let (whole, text) = judged("around-whole", &run);
+    assert_eq!(whole.verdict, RunVerdict::Hangs, "{text}");
+    assert!(!text.contains("whose first ones are lost"), "{text}");
+    let mut healthy = around(4, None);
+    healthy.ring = 10;
+    let (healthy, text) = judged("around-healthy", &healthy);
+    assert_eq!(healthy.verdict, RunVerdict::Holds, "{text}");
+}
+
+/// Without a collective of both, the last receive of a launch may be of a send that is over, or of none.
+#[test]
+fn a_transfer_that_may_meet_either_is_not_known() {
+    let mut run = DumpedRun::new(2);
+    let all = run.all();
+    for _ in 0..8 {
+        for rank in 0..2 {
+            let end = exchange(&mut run, rank, all, Some(1 - rank), 1 - rank);
+            run.complete(rank, end);
+        }
+    }
+    exchange(&mut run, 1, all, Some(0), 0);
+    let recv = run.recv(0, all, 1, &Call::new("").tensor(&[1024]).line(40));
+    run.complete(0, recv);
+    run.recv(0, all, 1, &Call::new("").tensor(&[1024]).line(41));
+    let (whole, text) = judged("either-whole", &run);
+    assert_eq!(whole.verdict, RunVerdict::Hangs, "{text}");
+    run.ring = 12;
+    let (cut, text) = judged("either", &run);
+    assert_eq!(cut.verdict, RunVerdict::Unknown, "{text}");
+    assert!(text.contains("some wait for calls of which it is not known"), "{text}");
+}
