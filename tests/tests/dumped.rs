@@ -431,6 +431,26 @@ fn a_device_that_stands_is_the_root() {
     });
 }
 
+/// Nobody has called anything more yet; what one device is in, others have finished all the same.
+#[test]
+fn a_device_that_stands_is_told_before_anybody_waits_for_it() {
+    let mut run = begun(4);
+    let all = run.all();
+    let calls = run.everywhere(all, &sum(64).line(20));
+    for rank in [0, 1, 3_u32] {
+        run.complete(rank, calls[rank as usize]);
+    }
+    each("stands alone", &run, |judged, text, _| {
+        assert_eq!(roots(judged), BTreeSet::from([2]), "{text}");
+        assert_eq!(judged.verdict, RunVerdict::Unknown, "{text}");
+        assert!(
+            text.contains("its device has not finished it, and that of rank 0 has finished it"),
+            "{text}"
+        );
+        assert!(text.contains("; nobody waits for it yet"), "{text}");
+    });
+}
+
 /// With timing on, what a device has not begun is known. That it is late is no cause as long as nobody waited too long.
 #[test]
 fn a_device_that_does_not_begin_is_a_root_once_a_call_timed_out() {

@@ -177,8 +177,11 @@ fn inversion_text(judged: &JudgedJob, inversion: &Inversion) -> String {
 
 fn root_text(judged: &JudgedJob, root: &JobRoot) -> String {
     let job = &judged.job;
-    let waits = if root.awaited_by.len() == 1 { "waits" } else { "wait" };
-    let awaited = format!("{} {waits} for it", in_words(&root.awaited_by));
+    let awaited = match root.awaited_by.len() {
+        0 => "nobody waits for it yet".to_owned(),
+        1 => format!("{} waits for it", in_words(&root.awaited_by)),
+        _ => format!("{} wait for it", in_words(&root.awaited_by)),
+    };
     let wanted = |CallAt { at, call }: CallAt| {
         let process = &job.processes[at.process];
         let launch = &process.launches[at.launch as usize];

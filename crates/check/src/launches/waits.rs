@@ -38,14 +38,14 @@ pub struct CallAt {
     pub call: usize,
 }
 
-/// A rank that others wait for and that waits for nobody.
+/// A rank that waits for nobody and that others wait for, or will once they call anything more.
 #[derive(Debug, Clone)]
 pub struct JobRoot {
     /// The rank that is waited for.
     pub rank: u32,
     /// What is known of it.
     pub kind: RootKind,
-    /// Who waits for it, or for somebody who does.
+    /// Who waits for it, or for somebody who does. Nobody may do so yet for a device that stands.
     pub awaited_by: BTreeSet<u32>,
 }
 
@@ -482,14 +482,7 @@ impl<'a> JobGraph<'a> {
         waits.stale = (0..self.stale.len()).filter(|at| self.stale[*at]).map(|at| self.rank(at)).collect();
         let reach = |from: &[usize]| reached(&into, from);
         let roots_reached = reach(&roots);
-        for process in roots {
-            match (self.root(process, &into), self.stands[process]) {
-                (Some(root), _) => waits.roots.push(root),
-                // Nobody waits for it yet: it is about to be over with what others have just finished.
-                (None, Some(stands)) if !stands.passed => waits.may_go_on.push(stands.launch),
-                (None, _) => {}
-            }
-        }
+        waits.roots.extend(roots.into_iter().filter_map(|process| self.root(process, &into)));
         for process in not_known {
             waits.roots.extend(self.root_not_known(process, &into, &roots_reached));
         }
@@ -525,11 +518,10 @@ impl<'a> JobGraph<'a> {
 
     fn root(&self, process: usize, into: &[Vec<u32>]) -> Option<JobRoot> {
         let awaited_by = self.awaited_by(process, into);
-        if awaited_by.is_empty() {
-            return None;
-        }
         let kind = match self.stands[process] {
+            // Others have finished what it stands in, and may not have called anything more.
             Some(stands) => RootKind::Stands(stands),
+            None if awaited_by.is_empty() => return None,
             None => {
                 let first = self.awaiting(process, into).first().copied();
                 RootKind::DidNotLaunch(first.map(|at| self.call_for(at, process)))

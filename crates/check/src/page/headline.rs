@@ -99,6 +99,7 @@ pub(super) fn headline(rule: Rule, follows: &str) -> String {
 pub(super) fn stands(root: Option<(u32, &[u32], &str)>, circle: &[u32]) -> String {
     let ranks = |ranks: &[u32]| ranks_in_words(ranks.iter().map(|rank| Rank(*rank)));
     match root {
+        Some((root, [], gone)) => format!("Rank {root} {gone}."),
         Some((root, waiting, gone)) => {
             let waits = if waiting.len() == 1 { "waits" } else { "wait" };
             capital(&format!("{} {waits} for rank {root}, which {gone}.", ranks(waiting)))
