@@ -60,6 +60,7 @@ mod shards;
 mod shared;
 mod specs;
 mod standing;
+mod strays;
 mod stream_memory;
 mod stuck;
 mod tables;

@@ -566,7 +566,9 @@ fn empty_rings_and_versions_are_said() {
 fn without_groups_only_gaps_are_known() {
     let saved = DumpsSaved::new("gaps");
     for rank in [1_u32, 4, 4_000_000_000] {
-        let mut dump = pipeline().datum(0);
+        let mut run = pipeline();
+        run.ranks[0].calls.iter_mut().for_each(|call| call.created += i64::from(rank));
+        let mut dump = run.datum(0);
         dump.without("pg_config");
         saved.write(&format!("trace_rank_{rank}"), &torch_pickle(&dump));
     }

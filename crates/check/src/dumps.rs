@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`pickle`] and [`plain`] (the two encodings become plain data; nothing of a file is executed),
 //! [`operation`] (what an entry's name says), [`read`] (one dump, with the fields of versions 2.1 to 2.10), [`folder`]
-//! (files become the ranks of jobs, and whatever is odd about them is said).
+//! (files become the ranks of jobs, and whatever is odd about them is said), [`strays`] (which of them are not of the job).
 //! Sources: `torch/csrc/distributed/c10d/FlightRecorder.hpp` and `FlightRecorderDetail.hpp`, and torchcomms'
 //! `comms/torchcomms/hooks/fr/FlightRecorder.cpp`.
 //! [`job`] (dumps become launches, which [`crate::launches`] judges).
@@ -14,6 +14,7 @@ pub mod operation;
 pub mod pickle;
 pub mod plain;
 pub mod read;
+pub mod strays;
 
 use std::path::{Path, PathBuf};
 

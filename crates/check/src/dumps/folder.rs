@@ -16,6 +16,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use thiserror::Error;
 
 use super::read::{Dump, DumpError, DumpVersion, read_dump};
+use super::strays::{Strays, take_out};
 use crate::parallel::in_parallel;
 
 /// The largest file that is read. A ring of a million calls with their stacks is smaller.
@@ -50,6 +51,8 @@ pub struct DumpedJob {
     /// Whether the groups of the dumps say which ranks there are. Otherwise only gaps are known, and not how many
     /// ranks follow the last.
     pub size_known: bool,
+    /// Dumps that lay in the places of ranks and are not used.
+    pub strays: Vec<Strays>,
 }
 
 /// The dump of one rank.
@@ -475,6 +478,11 @@ fn evidence(dump: &Dump) -> Evidence {
     Evidence { rank: sole.or(caller), members }
 }
 
+/// The rank that a dump is of by whom its transfers name, or by the only rank that is in all of its groups.
+pub(super) fn rank_by_transfers(dump: &Dump) -> Option<u32> {
+    evidence(dump).rank
+}
+
 /// Finds out which rank of which job each dump is of.
 fn place(files: Vec<LookedAt>) -> DumpFolder {
     let mut folder = DumpFolder::default();
@@ -610,6 +618,10 @@ fn choose(rank: u32, dumps: Vec<RankDump>, notes: &mut Vec<DumpNote>) -> RankDum
 
 /// Says what is odd about the dumps of one job, and which ranks have none.
 fn finish(job: &mut DumpedJob, notes: &mut Vec<DumpNote>) {
+    job.strays = take_out(&mut job.ranks);
+    let mut expected: BTreeSet<u32> = job.strays.iter().flat_map(Strays::ranks).collect();
+    let is_stray = |path: &Path| job.strays.iter().any(|stray| stray.has(path));
+    notes.retain(|note| !matches!(note, DumpNote::RankDisagrees { path, .. } if is_stray(path)));
     for (rank, RankDump { path, dump }) in &job.ranks {
         if let Some(error) = dump.cut.clone() {
             let (rank, path, entries) = (*rank, path.clone(), dump.entries.len());
@@ -639,12 +651,16 @@ fn finish(job: &mut DumpedJob, notes: &mut Vec<DumpNote>) {
     let mut lists = FxHashSet::default();
     let groups = job.ranks.values().flat_map(|rank| &rank.dump.groups);
     lists.extend(groups.filter_map(|group| group.ranks.as_deref()));
-    let expected: BTreeSet<u32> = lists.into_iter().flatten().copied().collect();
-    job.size_known = !expected.is_empty();
+    job.size_known = !lists.is_empty();
     job.missing = if job.size_known {
+        expected.extend(lists.into_iter().flatten().copied());
         ranges(expected.into_iter().filter(|rank| !job.ranks.contains_key(rank)))
     } else {
-        gaps(job.ranks.keys().copied())
+        let known: BTreeSet<u32> = job.ranks.keys().chain(&expected).copied().collect();
+        let mut missing = gaps(known.into_iter());
+        missing.extend(ranges(expected));
+        missing.sort_by_key(|range| *range.start());
+        missing
     };
     if !job.missing.is_empty() {
         notes.push(DumpNote::Missing { ranks: job.missing.clone(), by_groups: job.size_known });

@@ -6,6 +6,7 @@
 //! Not here: what the launches say of the job ([`crate::launches`]).
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::folder::{DumpFolder, DumpNote, DumpedJob, display_ranks};
 use super::operation::EntryKind;
 use super::read::{Dump, DumpEntry, EntryState, StackFrame, Tensors};
+use super::strays::Strays;
 use crate::launches::job::{
     CallPlace, CalledKind, DeviceLaunch, GroupAt, GroupReached, JobGroup, KnownPart, LaunchState,
     LaunchedCall, LaunchedJob, NotCompared, Process, What,
@@ -107,16 +109,30 @@ fn say(job: &mut LaunchedJob, folder: &DumpFolder, dumped: &DumpedJob) {
             DumpNote::Ignored { .. } | DumpNote::NoEntries { .. } | DumpNote::Missing { .. } => {}
         }
     }
-    if !dumped.missing.is_empty() {
-        let ranks = &dumped.missing;
+    job.gaps.extend(dumped.strays.iter().map(ToString::to_string));
+    let ranks = without_dump(dumped);
+    if !ranks.is_empty() {
         let one = matches!(&ranks[..], [range] if range.start() == range.end());
         job.gaps.push(format!(
             "{} {} {} no dump here that was read",
             if one { "rank" } else { "ranks" },
-            display_ranks(ranks),
+            display_ranks(&ranks),
             if one { "has" } else { "have" }
         ));
     }
+}
+
+/// The ranks of which there is no dump at all, not even one that is not used.
+fn without_dump(dumped: &DumpedJob) -> Vec<RangeInclusive<u32>> {
+    let mut missing = dumped.missing.clone();
+    for rank in dumped.strays.iter().flat_map(Strays::ranks) {
+        let Some(at) = missing.iter().position(|range| range.contains(&rank)) else { continue };
+        let (from, to) = missing.remove(at).into_inner();
+        let parts = [(from, rank.checked_sub(1)), (rank.saturating_add(1), Some(to))];
+        let parts = parts.into_iter().filter_map(|(from, to)| Some(from..=to?));
+        missing.splice(at..at, parts.filter(|part| !part.is_empty()));
+    }
+    missing
 }
 
 struct JobBuilder<'a> {
