@@ -277,6 +277,49 @@ fn a_line_says_who_and_what() {
     assert_eq!(records(cut).0[0].said, LogMessage::Torn);
 }
 
+/// What is printed without a newline runs into the name of a host. That makes no process, and ends the counting of none.
+#[test]
+fn what_runs_into_the_name_of_a_host_makes_no_process() {
+    let mut wrong = texts(&healthy(), LogForm::Nccl2_28, true);
+    wrong[2] = wrong[2].replacen("Broadcast: opCount 1f", "Reduce: opCount 1f", 1);
+    for (name, texts) in [("healthy", texts(&healthy(), LogForm::Nccl2_28, true)), ("wrong", wrong)] {
+        let whole = texts.concat();
+        let lines: Vec<&str> = whole.lines().collect();
+        for printed in ["Epoch 3", "step 5 loss=3.2", "loading...", "0x55aa", "10%|#   | 1/10 "] {
+            for at in 0..lines.len() {
+                let mut lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
+                lines[at].insert_str(0, printed);
+                let judged = judge_texts(&[lines.join("\n")]);
+                let text = format!("{name}, {printed} before {}: {}", lines[at], report::text(&judged));
+                assert_eq!(judged.job.processes.len(), 4, "{text}");
+                assert_eq!(rules(&judged), if name == "wrong" { &["COLL-2"][..] } else { &[] }, "{text}");
+            }
+        }
+        // A newline is lost between two processes.
+        for at in 0..lines.len() - 1 {
+            let mut lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
+            let next = lines.remove(at + 1);
+            lines[at].push_str(&next);
+            let judged = judge_texts(&[lines.join("\n")]);
+            let text = format!("{name}, {}: {}", lines[at], report::text(&judged));
+            assert_eq!(judged.job.processes.len(), 4, "{text}");
+            assert_eq!(rules(&judged), if name == "wrong" { &["COLL-2"][..] } else { &[] }, "{text}");
+        }
+    }
+}
+
+/// A process of a host whose name ends with another's is one of its own.
+#[test]
+fn hosts_of_which_one_ends_with_another_are_two() {
+    let mut texts = texts(&healthy(), LogForm::Nccl2_28, true);
+    texts[0] = texts[0].replace("node0:1000:", "a:7:");
+    texts[1] = texts[1].replace("node0:1001:", "b-a:7:");
+    texts[2] = texts[2].replace("node0:1002:", "c-b-a:7:");
+    let judged = judge_texts(&[texts.concat()]);
+    let text = report::text(&judged);
+    assert_eq!((judged.verdict, judged.job.processes.len()), (RunVerdict::Holds, 4), "{text}");
+}
+
 /// A log may be cut where it likes: that makes less known, and accuses nobody.
 #[test]
 fn a_log_that_is_cut_accuses_nobody() {

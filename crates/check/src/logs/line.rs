@@ -16,6 +16,9 @@ pub struct LogRecord<'a> {
     pub host: &'a str,
     /// The number of the process on its host.
     pub pid: u32,
+    /// Whether it stands behind another record on one line: then a newline is lost, and what stands before it runs into the
+    /// name of its host.
+    pub follows: bool,
     /// What the rest of the line says.
     pub said: LogMessage<'a>,
 }
@@ -170,8 +173,10 @@ pub fn records(line: &str) -> (Vec<LogRecord<'_>>, Vec<&str>) {
     let mut end = 0;
     for (nth, head) in heads.iter().enumerate() {
         let before = &line[end..head.begins];
-        let next = heads.get(nth + 1).map_or(line.len(), |next| next.begins);
-        let text = line[head.text..next].trim_end();
+        let following = heads.get(nth + 1);
+        let next = following.map_or(line.len(), |next| next.begins);
+        let joined = following.and_then(|next| whole(&line[head.text..next.begins + next.host.len()]));
+        let text = joined.unwrap_or_else(|| line[head.text..next].trim_end());
         // What stands before a second record is the first one's text.
         let label = if nth == 0 { label(before) } else { None };
         if nth == 0 {
@@ -179,12 +184,19 @@ pub fn records(line: &str) -> (Vec<LogRecord<'_>>, Vec<&str>) {
         }
         end = next;
         let said = if head.warns { LogMessage::Warning(text) } else { said(text) };
-        records.push(LogRecord { label, time: time(before), host: head.host, pid: head.pid, said });
+        let (host, pid, follows) = (head.host, head.pid, nth > 0);
+        records.push(LogRecord { label, time: time(before), host, pid, follows, said });
     }
     if heads.is_empty() {
         between.push(line);
     }
     (records, between)
+}
+
+/// Returns a text up to its last word, where that is known and a host's name runs into it.
+fn whole(text: &str) -> Option<&str> {
+    const LAST: [&str; 4] = ["- Init START", "- Init COMPLETE", "- Destroy COMPLETE", "- Abort COMPLETE"];
+    LAST.iter().find_map(|last| text.rfind(last).map(|at| &text[..at + last.len()]))
 }
 
 /// Finds `host:pid:tid [device]` at the end of what stands before `NCCL`.

@@ -301,7 +301,11 @@ impl FileReader<'_> {
         let processes = &mut self.logs.processes[self.first..];
         // Lines of one process often follow one another.
         let found = processes.iter().rposition(|process| named(process) && fits(process));
-        if let Some(at) = found {
+        let is_one = found.is_some_and(|at| !processes[at].comms.is_empty());
+        let before = processes.iter().enumerate();
+        let before = before.filter(|(_, process)| !is_one && runs_into(process, record, found.is_some()));
+        let before = before.max_by_key(|(_, process)| process.host.len()).map(|(at, _)| at);
+        if let Some(at) = before.or(found) {
             let process = &mut processes[at];
             process.label = process.label.or(record.label);
             return self.first + at;
@@ -313,6 +317,21 @@ impl FileReader<'_> {
 
     fn tear_all(&mut self) {
         self.logs.processes[self.first..].iter_mut().for_each(LogProcess::tear);
+    }
+
+    /// What was printed in the name of a process may be of one with the same number, or on the same host; or of any, if there
+    /// is no such.
+    fn tear_like(&mut self, at: usize) {
+        let (host, pid) = (self.logs.processes[at].host.clone(), self.logs.processes[at].pid);
+        let like = |process: &LogProcess| process.host == host || process.pid == pid;
+        let others = || self.first..self.logs.processes.len();
+        let any = others().any(|other| other != at && like(&self.logs.processes[other]));
+        for other in others() {
+            let process = &mut self.logs.processes[other];
+            if !any || like(process) {
+                process.tear();
+            }
+        }
     }
 
     fn record(&mut self, at: usize, record: &LogRecord<'_>) {
@@ -355,9 +374,28 @@ impl FileReader<'_> {
         });
         if unheard_of && self.logs.processes[self.first..].iter().any(|process| !process.comms.is_empty()) {
             // Who printed it may be damaged.
-            self.tear_all();
+            self.tear_like(at);
         }
     }
+}
+
+/// Whether a record is of a process, and what was printed before it without a newline runs into the name of its host: that name
+/// ends with the host's, the number is the same, and what it says is of its communicators. A process of a host that is
+/// really called so says something else before it makes its first.
+fn runs_into(process: &LogProcess, record: &LogRecord<'_>, is_known: bool) -> bool {
+    let is_named = record.host.len() > process.host.len()
+        && record.host.ends_with(&process.host)
+        && record.pid == process.pid
+        && process.label.zip(record.label).is_none_or(|(one, other)| one == other);
+    let of_it = |comm: u64| record.follows || process.comm(comm).is_some();
+    let says = match record.said {
+        LogMessage::Init(init) => !is_known || of_it(init.comm),
+        LogMessage::Call(call) => of_it(call.comm),
+        LogMessage::End { comm, .. } => of_it(comm),
+        LogMessage::Warning(_) | LogMessage::Torn => true,
+        LogMessage::Version(_) | LogMessage::Other => record.follows,
+    };
+    is_named && says
 }
 
 impl LogProcess {
