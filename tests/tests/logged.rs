@@ -277,6 +277,65 @@ fn a_line_says_who_and_what() {
     assert_eq!(records(cut).0[0].said, LogMessage::Torn);
 }
 
+/// A log that was copied, or printed and written to a file too, is one.
+#[test]
+fn a_log_that_is_there_twice_is_used_once() {
+    let texts = texts(&healthy(), LogForm::Nccl2_28, true);
+    let judged_with = |other: &str| {
+        let mut all: Vec<&str> = texts.iter().map(String::as_str).collect();
+        all.push(other);
+        let judged = judge_texts(&all);
+        let text = report::text(&judged);
+        (judged, text)
+    };
+    for other in [&texts[2], &texts[2][..texts[2].find("Broadcast: ").expect("it was called")]] {
+        let (judged, text) = judged_with(other);
+        assert_eq!((judged.verdict, judged.job.processes.len()), (RunVerdict::Holds, 4), "{text}");
+        assert!(
+            text.contains("log.2 and log.4 both have the log of process node0:1002: the first is used"),
+            "{text}"
+        );
+    }
+    let (judged, text) = judged_with(&texts[2].replacen(" count 64 ", " count 65 ", 1));
+    assert_eq!((judged.verdict, judged.job.processes.len()), (RunVerdict::Unknown, 4), "{text}");
+    assert!(text.contains("both have its log and say different things"), "{text}");
+}
+
+/// Calls are there, and nothing says of which communicators they are.
+#[test]
+fn a_log_without_communicators_says_what_to_set() {
+    let calls = |text: &String| {
+        text.lines()
+            .filter(|line| line.contains("opCount"))
+            .fold(String::new(), |all, line| all + line + "\n")
+    };
+    let texts: Vec<String> = texts(&healthy(), LogForm::Nccl2_28, true).iter().map(calls).collect();
+    let judged = judge_texts(&texts);
+    let text = report::text(&judged);
+    assert_eq!((judged.verdict, judged.job.processes.len()), (RunVerdict::Unknown, 4), "{text}");
+    assert!(
+        text.contains("of ranks 0 to 3 fit: no line says how their communicators were made; NCCL_DEBUG"),
+        "{text}"
+    );
+    assert!(!text.contains("called anything"), "{text}");
+}
+
+/// Docker writes each line down as JSON.
+#[test]
+fn what_docker_wrote_down_is_read() {
+    let json = |text: &String| {
+        let line = |line: &str| {
+            let log = serde_json::Value::from(format!("{line}\n"));
+            format!("{{\"log\":{log},\"stream\":\"stdout\",\"time\":\"2026-11-28T02:11:11Z\"}}\n")
+        };
+        text.lines().map(line).collect::<String>()
+    };
+    let texts: Vec<String> = texts(&healthy(), LogForm::Nccl2_28, true).iter().map(json).collect();
+    let judged = judge_texts(&texts);
+    let text = report::text(&judged);
+    assert_eq!((judged.verdict, judged.compared.collectives), (RunVerdict::Holds, 5), "{text}");
+}
+
 /// What is printed without a newline runs into the name of a host. That makes no process, and ends the counting of none.
 #[test]
 fn what_runs_into_the_name_of_a_host_makes_no_process() {

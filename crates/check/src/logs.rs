@@ -4,11 +4,13 @@
 //! its process is done with it. Nothing is printed when a call is over, nor where a group of calls begins and ends.
 //!
 //! Reading order: [`line`](mod@line) (one line, as NCCL 2.4 to 2.30 and RCCL write it, with whatever stands before and between), [`read`]
-//! (files become processes, their communicators and calls), [`job`] (communicators of different processes are found to be
-//! one, and processes become the ranks of jobs, which [`crate::launches`] judges).
+//! (files become processes, their communicators and calls), [`copies`] (processes whose log is there twice), [`job`]
+//! (communicators of different processes are found to be one, and processes become the ranks of jobs, which
+//! [`crate::launches`] judges).
 //! Sources: `src/debug.cc`, `src/enqueue.cc` and `src/init.cc` of NCCL 2.4.8 to 2.30.7.
 //! Not here: what is wrong with a job.
 
+pub mod copies;
 pub mod job;
 pub mod line;
 pub mod read;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::copies::{Copies, copies};
 use super::read::{CommEnd, LogCall, LogProcess, Logs};
 use crate::joined_sets::JoinedSets;
 use crate::launches::concluded::conclude;
@@ -93,7 +94,8 @@ struct CommGroups {
 /// Returns the launches of each job of which there are logs.
 #[must_use]
 pub fn jobs(logs: &Logs, source: &Path) -> Vec<LaunchedJob> {
-    let mut ranks = split(logs);
+    let Copies { unused, notes, gaps } = copies(logs);
+    let mut ranks = split(logs, &unused);
     let mut not_one = identify(&mut ranks);
     let (comms, several) = together(&ranks);
     not_one += several;
@@ -103,8 +105,7 @@ pub fn jobs(logs: &Logs, source: &Path) -> Vec<LaunchedJob> {
         .into_iter()
         .map(|members| {
             let first = &ranks[members[0]];
-            let mut job =
-                JobOfLogs { logs, ranks: &ranks, members, comms: &comms, job: LaunchedJob::default() }.job();
+            let mut job = JobOfLogs::new(logs, &ranks, members, &comms).job();
             job.source = source.to_owned();
             if several_jobs {
                 job.source = logs.files[first.process.file].path.clone();
@@ -120,6 +121,8 @@ pub fn jobs(logs: &Logs, source: &Path) -> Vec<LaunchedJob> {
         jobs.push(LaunchedJob { source: source.to_owned(), ..LaunchedJob::default() });
     }
     for job in &mut jobs {
+        job.notes.extend(notes.iter().cloned());
+        job.gaps.extend(gaps.iter().cloned());
         if not_one > 0 {
             job.gaps.push(format!(
                 "{not_one} communicators are not found in other logs: what would say that they are one is not printed, or \
@@ -143,10 +146,11 @@ pub fn jobs(logs: &Logs, source: &Path) -> Vec<LaunchedJob> {
     jobs
 }
 
-/// Splits processes that use several devices.
-fn split(logs: &Logs) -> Vec<LogRank<'_>> {
+/// Splits processes that use several devices, without those that are not used.
+fn split<'a>(logs: &'a Logs, unused: &BTreeSet<usize>) -> Vec<LogRank<'a>> {
     let mut ranks = Vec::new();
-    for process in &logs.processes {
+    let used = logs.processes.iter().enumerate().filter(|(at, _)| !unused.contains(at));
+    for (_, process) in used {
         let mut devices: BTreeMap<Option<u32>, BTreeMap<usize, Option<Identity>>> = BTreeMap::new();
         for (at, comm) in process.comms.iter().enumerate() {
             devices.entry(comm.init.device).or_default().insert(at, None);
@@ -261,10 +265,21 @@ struct JobOfLogs<'a> {
     ranks: &'a [LogRank<'a>],
     members: Vec<usize>,
     comms: &'a BTreeMap<Identity, (u32, Members)>,
+    /// How many calls each rank made in communicators of which no line says how they were made.
+    unmade: BTreeMap<u32, u64>,
     job: LaunchedJob,
 }
 
-impl JobOfLogs<'_> {
+impl<'a> JobOfLogs<'a> {
+    fn new(
+        logs: &'a Logs,
+        ranks: &'a [LogRank<'a>],
+        members: Vec<usize>,
+        comms: &'a BTreeMap<Identity, (u32, Members)>,
+    ) -> Self {
+        Self { logs, ranks, members, comms, unmade: BTreeMap::new(), job: LaunchedJob::default() }
+    }
+
     fn job(mut self) -> LaunchedJob {
         let numbers = self.number();
         let groups = self.groups(&numbers);
@@ -407,7 +422,18 @@ impl JobOfLogs<'_> {
             let mut calls = process.launches.iter().flat_map(|launch| &launch.calls);
             calls.any(|call| &*call.word != INIT)
         };
-        let silent = self.job.processes.iter().filter(|process| !has_called(process) && process.from_start);
+        if !self.unmade.is_empty() {
+            let calls: u64 = self.unmade.values().sum();
+            self.job.gaps.push(format!(
+                "whether {calls} {} of {} fit: no line says how their communicators were made; NCCL_DEBUG_SUBSYS=INIT,COLL \
+                 prints it",
+                if calls == 1 { "call" } else { "calls" },
+                in_words(self.unmade.keys())
+            ));
+        }
+        let silent = self.job.processes.iter().filter(|process| {
+            !has_called(process) && process.from_start && !self.unmade.contains_key(&process.rank)
+        });
         let silent: Vec<u32> = silent.map(|process| process.rank).collect();
         if !silent.is_empty() {
             self.job.gaps.push(format!(
@@ -455,6 +481,9 @@ impl JobOfLogs<'_> {
             }
             let Some(CommGroups { calls: group, .. }) = call.comm.and_then(|comm| of.get(&comm)) else {
                 *self.job.left_out.entry(NotCompared::Members).or_default() += 1;
+                if call.comm.is_none() {
+                    *self.unmade.entry(number).or_default() += 1;
+                }
                 continue;
             };
             // NCCL does nothing for a collective without elements.

@@ -241,12 +241,23 @@ impl Logs {
             if (&mut bytes).take(LONGEST_LINE).read_until(b'\n', &mut line)? == 0 {
                 break;
             }
-            file.line(&String::from_utf8_lossy(&line), line.ends_with(b"\n"));
+            let text = String::from_utf8_lossy(&line);
+            file.line(in_container(&text).as_deref().unwrap_or(&text), line.ends_with(b"\n"));
         }
         let read = file.file;
         self.files.push(read);
         Ok(())
     }
+}
+
+/// Returns what a container printed, of a line that Docker wrote down: `{"log":"…\\n","stream":"stdout","time":"…"}`.
+fn in_container(line: &str) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct DockerLine {
+        log: String,
+    }
+    let is_json = line.starts_with("{\"log\":");
+    is_json.then(|| serde_json::from_str(line).ok().map(|printed: DockerLine| printed.log))?
 }
 
 struct FileReader<'a> {
