@@ -296,6 +296,43 @@ fn what_differs_is_named_with_both_lines() {
     each("transfer", &run, |judged, text, _| assert_eq!(rules(judged), ["P2P-4"], "{text}"));
 }
 
+/// Of calls that are launched as one, the one that differs is named.
+#[test]
+fn the_call_of_a_launch_that_differs_is_named() {
+    let gather = |size: i64| Call::new("_all_gather_base").input(&[size]).output(&[4 * size]);
+    let mut run = begun(4);
+    let all = run.all();
+    for rank in 0..4 {
+        run.begin_bracket(rank, all);
+        run.collective(rank, all, &gather(10));
+        run.collective(rank, all, &gather(if rank == 2 { 21 } else { 20 }));
+        run.end_bracket(rank, all);
+    }
+    each("launch", &run, |judged, text, _| {
+        assert_eq!(rules(judged), ["COLL-3"], "{text}");
+        let sides = [
+            "20 bf16 as call 2 of 2 in one launch on ranks 0, 1 and 3",
+            "21 bf16 as call 2 of 2 in one launch on rank 2",
+        ];
+        assert!(sides.iter().all(|side| text.contains(side)), "{text}");
+    });
+    let mut run = begun(4);
+    for rank in 0..4 {
+        run.begin_bracket(rank, all);
+        run.collective(rank, all, &gather(10));
+        if rank != 2 {
+            run.collective(rank, all, &gather(20));
+        }
+        run.end_bracket(rank, all);
+    }
+    each("launch", &run, |judged, text, _| {
+        assert_eq!(rules(judged), ["COLL-2"], "{text}");
+        let sides =
+            ["20 bf16 as call 2 of 2 in one launch on ranks 0, 1 and 3", " and a launch of 1 call on rank 2"];
+        assert!(sides.iter().all(|side| text.contains(side)), "{text}");
+    });
+}
+
 #[test]
 fn a_rank_that_stops_is_the_root() {
     let mut run = begun(4);

@@ -112,22 +112,35 @@ fn same_operands(one: &LaunchedCall, other: &LaunchedCall) -> bool {
     !differ && !of_types && !of_reductions && !of_roots
 }
 
-/// Returns the rule that two launches break as the collective of one number.
-fn differ(one: &DeviceLaunch, other: &DeviceLaunch, number: u64) -> Option<Rule> {
+/// How two launches differ as the collective of one number.
+#[derive(Clone, Copy)]
+struct LaunchDifference {
+    rule: Rule,
+    /// The place of the first call that differs, among those of the number.
+    call: usize,
+}
+
+/// Returns how two launches differ as the collective of one number.
+fn differ(one: &DeviceLaunch, other: &DeviceLaunch, number: u64) -> Option<LaunchDifference> {
     let (mut calls, mut others) = (numbered(one, number), numbered(other, number));
+    let mut call = 0;
     loop {
-        match (calls.next(), others.next()) {
+        let rule = match (calls.next(), others.next()) {
             (None, None) => return None,
-            (Some(_), None) | (None, Some(_)) => return Some(Rule::Coll2),
-            (Some(one), Some(other)) if !same_kind(one, other) => return Some(Rule::Coll2),
-            (Some(one), Some(other)) if !same_operands(one, other) => return Some(Rule::Coll3),
-            (Some(_), Some(_)) => {}
+            (Some(_), None) | (None, Some(_)) => Some(Rule::Coll2),
+            (Some(one), Some(other)) if !same_kind(one, other) => Some(Rule::Coll2),
+            (Some(one), Some(other)) if !same_operands(one, other) => Some(Rule::Coll3),
+            (Some(_), Some(_)) => None,
+        };
+        if let Some(rule) = rule {
+            return Some(LaunchDifference { rule, call });
         }
+        call += 1;
     }
 }
 
-/// Returns what is called, with elements, type, reduction and root.
-fn described(launch: &DeviceLaunch, number: u64) -> String {
+/// Returns what is called by one of the calls of a launch, with elements, type, reduction and root, and which of them it is.
+fn described(launch: &DeviceLaunch, number: u64, nth: usize) -> String {
     let one = |call: &LaunchedCall| {
         let operands = match (call.elements, &call.dtype) {
             (Some(elements), Some(dtype)) => format!(" of {elements} {dtype}"),
@@ -140,12 +153,18 @@ fn described(launch: &DeviceLaunch, number: u64) -> String {
         let root = call.root.map_or_else(String::new, |root| format!(", root rank {root}"));
         format!("{}{operands}{reduction}{root}", call.word)
     };
-    let mut calls = numbered(launch, number);
-    let first = calls.next().map(one).unwrap_or_default();
-    match calls.count() {
-        0 => first,
-        more => format!("{first} with {more} more in one launch"),
+    let all = numbered(launch, number).count();
+    match numbered(launch, number).nth(nth).map(one) {
+        Some(text) if all == 1 => text,
+        Some(text) => format!("{text} as call {} of {all} in one launch", nth + 1),
+        None => format!("a launch of {all} call{}", if all == 1 { "" } else { "s" }),
     }
+}
+
+/// Returns the line of one of the calls of a launch, or of the first that has one.
+fn place_of(launch: &DeviceLaunch, number: u64, nth: usize) -> Option<CallPlace> {
+    let of = numbered(launch, number).nth(nth).and_then(|call| call.place.clone());
+    of.or_else(|| numbered(launch, number).find_map(|call| call.place.clone()))
 }
 
 impl Compared {
@@ -190,7 +209,7 @@ impl Compared {
             let broken = rest.iter().find_map(|(_, member, at)| {
                 differ(launch(first, first_launch), launch(*member, *at), number)
             });
-            let Some(rule) = broken else { continue };
+            let Some(LaunchDifference { rule, call }) = broken else { continue };
             let mut sides: Vec<(&DeviceLaunch, Vec<(usize, u32)>)> = Vec::new();
             for (_, member, at) in same {
                 let one = launch(*member, *at);
@@ -210,8 +229,8 @@ impl Compared {
             };
             let sides = sides.into_iter().map(|(launch, ranks)| DifferingSide {
                 ranks: ranks.iter().map(|(member, _)| rank(*member)).collect(),
-                text: described(launch, number),
-                place: numbered(launch, number).find_map(|call| call.place.clone()),
+                text: described(launch, number, call),
+                place: place_of(launch, number, call),
             });
             let sides = sides.collect();
             self.differences.push(CallDifference { rule, group, number: Some(number), sides, left_out_by });
