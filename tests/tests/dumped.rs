@@ -732,6 +732,37 @@ fn damaged_dumps_are_judged_without_panic() {
     assert!(accused * 10 < judged_whole && accused_partly * 500 < read);
 }
 
+/// Where no call of one rank is there to compare with another's, nothing holds.
+#[test]
+fn how_far_ranks_came_is_no_comparison() {
+    let mut run = begun(2);
+    run.ranks[1].calls.clear();
+    let saved = run.save("no-calls", Written::Torch);
+    let judged = judge_paths(std::slice::from_ref(&saved.folder));
+    let text = report::text(&judged);
+    assert_eq!(judged.verdict, RunVerdict::Unknown, "{text}");
+    assert!(text.contains("no call of one is there to compare with another's"), "{text}");
+}
+
+/// What is no dump at all is said to be empty, or to be none though its name is a dump's.
+#[test]
+fn files_that_are_no_dumps_are_told() {
+    let saved = DumpsSaved::new("none-at-all");
+    let command = |path: &str| crate::built::ran(&saved.folder, &["check", path]);
+    for rank in 0..2 {
+        saved.write(&format!("rank_{rank}"), b"");
+    }
+    let (code, text) = command(".");
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("2 files were looked at, and all of them are empty"), "{text}");
+    let (code, text) = command("rank_1");
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("rank_1 is empty") && !text.contains("as a spec"), "{text}");
+    saved.write("rank_0", b"\x01\x02\x03");
+    let (_, text) = command(".");
+    assert!(text.contains("and 1 of them is empty, 1 of them named like dumps"), "{text}");
+}
+
 /// What the command prints, and with which code it ends.
 #[test]
 fn the_command_takes_dumps() {

@@ -145,7 +145,7 @@ fn who_launched_less_is_a_root_and_a_hang_only_if_it_is_done() {
         let text = format!("{form:?}: {}", report::text(&judged));
         assert_eq!(judged.verdict, RunVerdict::Hangs, "{text}");
         assert_eq!(roots(&judged), BTreeSet::from([2]), "{text}");
-        assert!(text.contains("timed out WorkNCCL(SeqNum=9)"), "{text}");
+        assert!(text.contains("timed out rank 0: WorkNCCL(SeqNum=9)"), "{text}");
     }
 }
 
@@ -336,6 +336,23 @@ fn what_docker_wrote_down_is_read() {
     assert_eq!((judged.verdict, judged.compared.collectives), (RunVerdict::Holds, 5), "{text}");
 }
 
+/// Who gives up is told with the call.
+#[test]
+fn the_ranks_that_give_up_are_told() {
+    let mut texts = texts(&healthy(), LogForm::Nccl2_28, false);
+    for rank in [0, 2, 3] {
+        texts[rank] += &format!(
+            "[rank{rank}]:[E1128 02:11:11.1 ProcessGroupNCCL.cpp:629] [PG ID 1 PG GUID 3 Rank 0] Watchdog caught collective operation \
+             timeout: WorkNCCL(SeqNum=6, OpType=ALLREDUCE) ran for 600029 milliseconds before timing out.\n"
+        );
+    }
+    let text = report::text(&judge_texts(&texts));
+    assert!(
+        text.contains("\n  timed out ranks 0, 2 and 3: WorkNCCL(SeqNum=6, OpType=ALLREDUCE) ran for"),
+        "{text}"
+    );
+}
+
 /// What is printed without a newline runs into the name of a host. That makes no process, and ends the counting of none.
 #[test]
 fn what_runs_into_the_name_of_a_host_makes_no_process() {
@@ -497,6 +514,11 @@ fn the_command_takes_logs() {
     let (code, text) = command(&["check", "."]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.starts_with("HOLDS  .   4 ranks"), "{text}");
+    // Emptied while somebody wrote it.
+    let emptied = [vec![0; 4096], run.log(3, LogForm::Nccl2_28, true).into_bytes()].concat();
+    saved.write("log.node0.3", &emptied);
+    let (code, text) = command(&["check", "."]);
+    assert_eq!(code, Some(0), "{text}");
     let (code, text) = command(&["check", ".", "-q"]);
     assert_eq!((code, text.as_str()), (Some(0), "1 passed, 0 failed\n"));
     let (code, text) = command(&["check", ".", "--only", "one"]);

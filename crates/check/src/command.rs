@@ -37,7 +37,7 @@ mod shard_file;
 mod timeline;
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
@@ -173,17 +173,36 @@ fn load_each(paths: &[PathBuf]) -> (Vec<Spec>, Vec<SpecError>) {
         let loaded = if paths.contains(&path) { spec::load(&path) } else { spec::load_any(&path) };
         match loaded {
             Ok(spec) => specs.push(spec),
-            Err(error) if path.extension().is_none_or(|ending| ending != "star") => bad.push(SpecError::new(
-                format!("{} is no spec, recording, dump or log", path.display()),
-                Some(format!(
-                    "as a spec: {error}. A dump is a pickle or JSON of PyTorch's Flight Recorder; a log has lines with `NCCL \
-                     INFO`, of a job that had NCCL_DEBUG=INFO set; compressed files have to be unpacked"
-                )),
-            )),
+            Err(error) if path.extension().is_none_or(|ending| ending != "star") => {
+                bad.push(unreadable(&path).unwrap_or_else(|| nothing_known(&path, &error)));
+            }
             Err(error) => bad.push(error),
         }
     }
     (specs, bad)
+}
+
+/// Why a file is none of the things that are known.
+fn nothing_known(path: &Path, error: &SpecError) -> SpecError {
+    SpecError::new(
+        format!("{} is no spec, recording, dump or log", path.display()),
+        Some(format!(
+            "as a spec: {error}. A dump is a pickle or JSON of PyTorch's Flight Recorder; a log has lines with `NCCL \
+             INFO`, of a job that had NCCL_DEBUG=INFO set; compressed files have to be unpacked"
+        )),
+    )
+}
+
+/// Why nothing at all can be read from a file.
+fn unreadable(path: &Path) -> Option<SpecError> {
+    match std::fs::File::open(path).and_then(|file| file.metadata()) {
+        Err(error) => Some(SpecError::new(format!("cannot read {}: {error}", path.display()), None)),
+        Ok(file) if file.is_file() && file.len() == 0 => Some(SpecError::new(
+            format!("{} is empty", path.display()),
+            Some("whoever wrote it may have been killed, or the disk been full".to_owned()),
+        )),
+        Ok(_) => None,
+    }
 }
 
 /// Returns the specs under paths.

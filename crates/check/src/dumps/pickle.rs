@@ -226,7 +226,7 @@ impl<'a> Unpickler<'a> {
         if length > 8 {
             // The bytes are looked for first: a number that is too long and cut off is cut off.
             self.take(length)?;
-            return self.malformed("an integer has more than 64 bits");
+            return self.malformed("an integer does not fit into 64 bits with a sign");
         }
         let number = if opcode == b'G' {
             let bytes = self.take(8)?.try_into().expect("eight bytes were taken");

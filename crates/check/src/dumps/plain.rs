@@ -175,7 +175,8 @@ impl<'de> Visitor<'de> for IntoArena<'_> {
     }
 
     fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Plain, E> {
-        let fits = i64::try_from(value).map_err(|_| E::custom("an integer has more than 64 bits"))?;
+        let fits = i64::try_from(value)
+            .map_err(|_| E::custom("an integer does not fit into 64 bits with a sign"))?;
         Ok(Plain::Whole(fits))
     }
 

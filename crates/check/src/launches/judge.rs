@@ -248,6 +248,8 @@ impl JudgedJob {
         let mut why = self.job.gaps.clone();
         if !self.compares() {
             why.push("nothing of one rank could be compared with another's".to_owned());
+        } else if self.compared.collectives + self.compared.transfers == 0 {
+            why.push("whether calls fit: how far ranks came is known, and no call of one is there to compare with another's".to_owned());
         }
         if !self.waits.stale.is_empty() {
             why.push(format!(

@@ -398,9 +398,12 @@ impl<'a> JobOfLogs<'a> {
     fn say_of_files(&mut self) {
         let files: BTreeSet<usize> = self.members.iter().map(|at| self.ranks[*at].process.file).collect();
         let mut versions: BTreeSet<Arc<str>> = BTreeSet::new();
+        let mut gave_up: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
         for file in files.into_iter().map(|file| &self.logs.files[file]) {
             versions.extend(file.version.clone());
-            self.job.gave_up.extend(file.gave_up.iter().cloned());
+            for (rank, said) in &file.gave_up {
+                gave_up.entry(said).or_default().extend(*rank);
+            }
             if file.torn > 0 {
                 self.job.gaps.push(format!(
                     "{} has {} lines of calls that are not whole, and nothing says whose",
@@ -409,8 +412,10 @@ impl<'a> JobOfLogs<'a> {
                 ));
             }
         }
-        self.job.gave_up.sort();
-        self.job.gave_up.dedup();
+        self.job.gave_up.extend(gave_up.into_iter().map(|(said, ranks)| match ranks.is_empty() {
+            true => said.to_owned(),
+            false => format!("{}: {said}", in_words(&ranks)),
+        }));
         if !versions.is_empty() {
             self.job.library = Some(versions.into_iter().collect::<Vec<_>>().join(" and ").into());
         }

@@ -72,8 +72,8 @@ pub struct LogFile {
     pub path: PathBuf,
     /// The version of the library.
     pub version: Option<Arc<str>>,
-    /// Calls that torch gave up, in its words.
-    pub gave_up: Vec<String>,
+    /// Calls that torch gave up, in its words, with the rank of the job that did.
+    pub gave_up: Vec<(Option<u32>, String)>,
     /// How many lines were meant to be calls and are not whole, and are of nobody.
     pub torn: u64,
 }
@@ -187,8 +187,12 @@ fn is_log(path: &Path) -> bool {
         path.extension().is_some_and(|end| ["star", "py", "md", "rs"].iter().any(|other| end == *other));
     let Some(file) = File::open(path).ok().filter(|_| !quotes) else { return false };
     let mut file = BufReader::new(file.take(LOOKED_AT));
-    // Recordings and dumps are no text.
-    if file.fill_buf().is_ok_and(|start| start.iter().take(64).any(|byte| *byte == 0 || *byte == 0x80)) {
+    // Recordings and dumps are no text. A log that was emptied while somebody wrote it begins with zeros alone.
+    let is_data = |start: &[u8]| {
+        let start = &start[..start.len().min(64)];
+        start.iter().any(|byte| *byte == 0 || *byte == 0x80) && start.iter().any(|byte| *byte != 0)
+    };
+    if file.fill_buf().is_ok_and(is_data) {
         return false;
     }
     let mut line = Vec::new();
@@ -250,6 +254,15 @@ impl Logs {
     }
 }
 
+/// Returns the rank that torch says gives up: `[rank2]:[E1128 …] [Rank 2] `. Newer versions write the rank in the group there.
+fn gave_up(before: &str) -> Option<u32> {
+    let number = |mark: &str| {
+        let at = before.find(mark)? + mark.len();
+        before[at..].split(']').next()?.parse().ok()
+    };
+    number("[rank").or_else(|| number("[Rank "))
+}
+
 /// Returns what a container printed, of a line that Docker wrote down: `{"log":"…\\n","stream":"stdout","time":"…"}`.
 fn in_container(line: &str) -> Option<String> {
     #[derive(serde::Deserialize)]
@@ -281,7 +294,7 @@ impl FileReader<'_> {
             }
             if let Some(at) = text.find(GIVEN_UP) {
                 let said = text[at..].split_once(": ").map_or(&text[at..], |(_, said)| said);
-                self.file.gave_up.push(said.trim_end().chars().take(200).collect());
+                self.file.gave_up.push((gave_up(&text[..at]), said.trim_end().chars().take(200).collect()));
             }
             if let Some(version) = version(text) {
                 self.file.version.get_or_insert_with(|| version.into());

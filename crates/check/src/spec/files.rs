@@ -61,14 +61,27 @@ fn nothing_in(folder: &Path) -> SpecError {
         below.sort();
         match below.as_slice() {
             [] => {
-                let (looked_at, unread) = looked_at(folder);
+                let FilesBelow { files, unread, empty, named } = looked_at(folder);
                 let unread = unread.map_or_else(String::new, |(count, path, error)| {
                     format!(", and {count} cannot be read ({}: {error})", path.display())
                 });
+                let empty = match empty {
+                    0 => String::new(),
+                    1 if files > 1 => ", and 1 of them is empty".to_owned(),
+                    _ if empty == files => {
+                        ", and all of them are empty: whoever wrote them may have been killed, or the disk been full"
+                            .to_owned()
+                    }
+                    _ => format!(", and {empty} of them are empty"),
+                };
+                let named = match named {
+                    0 => String::new(),
+                    _ => format!(", {named} of them named like dumps of ranks that are none"),
+                };
                 format!(
-                    "{looked_at} {} looked at{unread}. Give spec files (*.star), a folder that `rankcheck record` wrote, dumps \
+                    "{files} {} looked at{unread}{empty}{named}. Give spec files (*.star), a folder that `rankcheck record` wrote, dumps \
                      of PyTorch's Flight Recorder (as …_rank_0), or logs of NCCL that were written with NCCL_DEBUG=INFO",
-                    if looked_at == 1 { "file was" } else { "files were" }
+                    if files == 1 { "file was" } else { "files were" }
                 )
             }
             _ => format!("give the folder of each recording: {}", below.join(" ")),
@@ -78,9 +91,26 @@ fn nothing_in(folder: &Path) -> SpecError {
     SpecError::new(message, Some(help))
 }
 
-/// Counts the files below a folder; and those that cannot be opened, with the first of them.
-fn looked_at(folder: &Path) -> (usize, Option<(usize, PathBuf, std::io::Error)>) {
-    let (mut files, mut unread) = (0, None);
+/// The files below a folder that is nothing that can be checked.
+#[derive(Default)]
+struct FilesBelow {
+    files: usize,
+    /// How many cannot be opened, with the first of them.
+    unread: Option<(usize, PathBuf, std::io::Error)>,
+    /// How many have nothing in them.
+    empty: usize,
+    /// How many of the others are named like a dump.
+    named: usize,
+}
+
+fn is_named_as_dump(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let before = crate::dumps::folder::rank_in_name(&name).map(|(before, _)| before.to_ascii_lowercase());
+    before.is_some_and(|before| before.contains("rank"))
+}
+
+fn looked_at(folder: &Path) -> FilesBelow {
+    let mut found = FilesBelow::default();
     let mut open = vec![folder.to_owned()];
     while let Some(folder) = open.pop() {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -89,14 +119,18 @@ fn looked_at(folder: &Path) -> (usize, Option<(usize, PathBuf, std::io::Error)>)
                 open.push(path);
                 continue;
             }
-            files += 1;
-            if let Err(error) = std::fs::File::open(&path) {
-                let (count, ..) = unread.get_or_insert((0, path, error));
-                *count += 1;
+            found.files += 1;
+            match std::fs::File::open(&path).and_then(|file| file.metadata()) {
+                Ok(file) if file.is_file() && file.len() == 0 => found.empty += 1,
+                Ok(_) => found.named += usize::from(is_named_as_dump(&path)),
+                Err(error) => {
+                    let (count, ..) = found.unread.get_or_insert((0, path, error));
+                    *count += 1;
+                }
             }
         }
     }
-    (files, unread)
+    found
 }
 
 /// Adds the spec files under a folder, each once: a link may lead back to where the walk has been. Returns the folders that
