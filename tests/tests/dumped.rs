@@ -537,6 +537,42 @@ fn a_rank_that_leaves_a_call_out_is_named() {
 
 /// A job of torchcomms: two ranks of four split a communicator, make a window on it, and use both communicators; the others
 /// only the first.
+/// Calls that are alike do not differ, whichever of them is missing. Their lines do.
+#[test]
+fn the_line_of_a_call_that_was_left_out_is_told() {
+    const LINES: [u32; 9] = [50, 51, 52, 53, 50, 51, 52, 53, 50];
+    for (left_out_by, missing) in [(0, 1), (2, 1), (3, 6), (2, 7)] {
+        let mut run = begun(4);
+        let all = run.all();
+        let lines = |rank: u32| {
+            let lines = LINES.into_iter().enumerate();
+            lines.filter(move |(at, _)| (rank, *at) != (left_out_by, missing)).map(|(_, line)| line)
+        };
+        for rank in 0..4 {
+            for line in lines(rank).take(8) {
+                run.collective(rank, all, &sum(64).line(line));
+            }
+        }
+        run.complete_everything();
+        for rank in 0..4 {
+            for line in lines(rank).skip(8) {
+                run.collective(rank, all, &sum(64).line(line));
+            }
+        }
+        each("left out", &run, |judged, text, active_only| {
+            assert_eq!(roots(judged), BTreeSet::from([left_out_by]), "{text}");
+            let with_lines = text.contains("2.10") && !text.contains("Json");
+            let (own, others) = (LINES[missing + 1], LINES[missing]);
+            let from = format!("from #{} of group 0", missing + 4);
+            let said = format!(" on the lines differ: rank {left_out_by} is at train.py:{own}, and rank ");
+            let left_out =
+                format!("at train.py:{others}, as if rank {left_out_by} had left out train.py:{others}");
+            let told = [from, said, left_out].iter().all(|part| text.contains(part));
+            assert_eq!(told, with_lines && !active_only, "{text}");
+        });
+    }
+}
+
 fn with_torchcomms() -> DumpedRun {
     let mut run = DumpedRun::new(4);
     let (all, pair) = (run.all(), run.group("split", &[0, 1]));

@@ -10,10 +10,10 @@
 //!   there is any ([`waits`]). Neither is certain across groups, and the report says so where an answer rests on it;
 //! - who launched nothing more, has nothing open and is waited for is a root.
 //!
-//! Reading order: [`job`] (the data), [`positions`] (how far each member of a group came), [`compare`] (calls that differ,
-//! and groups that are called in different orders), [`pairing`] (which transfers meet), [`concluded`] (what can be over, where nobody
-//! saw it), [`waits`] (who waits for whom), [`components`] (circles), [`judge`],
-//! [`report`], [`lines`], [`timeline`].
+//! Reading order: [`job`] (the data), [`positions`] (how far each member of a group came), [`pairing`] (which transfers
+//! meet), [`compare`] (calls that differ, and groups that are called in different orders), [`left_out`] (calls that only
+//! lines tell apart), [`concluded`] (what can be over, where nobody saw it), [`waits`] (who waits for whom),
+//! [`components`] (circles), [`judge`], [`report`], [`lines`], [`timeline`].
 //! Not here: where the launches were read ([`super::dumps`], [`super::logs`]).
 
 pub mod compare;
@@ -21,6 +21,7 @@ pub mod components;
 pub mod concluded;
 pub mod job;
 pub mod judge;
+pub mod left_out;
 pub mod lines;
 pub mod pairing;
 pub mod positions;

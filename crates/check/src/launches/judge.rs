@@ -11,6 +11,7 @@ use super::job::{
     CalledKind, DeviceLaunch, GroupAt, KnownCompletion, KnownPart, LaunchState, LaunchedCall, LaunchedJob,
     NotCompared, What,
 };
+use super::left_out::{LeftOutCall, left_out};
 use super::positions::{MemberPosition, Positions};
 use super::waits::{JobRoot, JobWaits, LaunchAt, RootKind, not_begun};
 use crate::runs::judge::RunVerdict;
@@ -32,6 +33,8 @@ pub struct JudgedJob {
     pub not_begun: Vec<(LaunchAt, u32)>,
     /// Ranks that are done with a group and left out what another launched in it, which so can never be over.
     pub left_early: Vec<(u32, LaunchAt)>,
+    /// Calls that ranks seem to have left out, by their lines alone, where somebody is waited for.
+    pub left_out: Vec<LeftOutCall>,
     /// Why too little is known.
     pub unknown: Vec<String>,
 }
@@ -47,6 +50,7 @@ pub fn judge(mut job: LaunchedJob) -> JudgedJob {
     let not_begun: Vec<(LaunchAt, u32)> =
         waits.may_go_on.iter().flat_map(|at| not_begun(&positions, *at)).collect();
     let left_early = left_early(&positions, &compared);
+    let left_out = if waits.names_anybody() { left_out(&positions, &compared) } else { Vec::new() };
     // A device that begins later is no cause unless somebody waited too long for it.
     if !timed_out.is_empty() {
         for (late, begun_by) in &not_begun {
@@ -65,6 +69,7 @@ pub fn judge(mut job: LaunchedJob) -> JudgedJob {
         timed_out,
         not_begun,
         left_early,
+        left_out,
         unknown: Vec::new(),
         job,
     };

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::compare::{CallDifference, Inversion};
 use super::job::{DeviceLaunch, KnownCompletion, LaunchState, NotCompared, Process, What};
 use super::judge::{JudgedJob, in_words};
+use super::left_out::LeftOutCall;
 use super::waits::{CallAt, CircleStep, JobRoot, RootKind};
 use crate::runs::judge::RunVerdict;
 use crate::runs::report::rows;
@@ -332,6 +333,14 @@ fn standing(judged: &JudgedJob) -> Vec<String> {
             format!("{} {verb} in {text}{whom}", in_words(&ranks))
         })
         .collect();
+    lines.extend(judged.left_out.iter().map(|left_out| {
+        let LeftOutCall { number, rank, place, other, other_place, .. } = left_out;
+        format!(
+            "from #{number} of {} on the lines differ: rank {rank} is at {place}, and rank {other} at {other_place}, as if rank \
+             {rank} had left out {other_place}",
+            job.group_text(left_out.group)
+        )
+    }));
     lines.extend(judged.not_begun.iter().map(|(late, begun)| {
         let launch = &job.processes[late.process].launches[late.launch as usize];
         let rank = job.processes[late.process].rank;
