@@ -197,6 +197,28 @@ fn sends_and_receives_may_be_of_one_group_or_not() {
     assert_eq!(rules(&judged), ["P2P-4"], "{}", report::text(&judged));
 }
 
+/// Where a circle rests on sends and receives being done one by one, what does not fit in number is told.
+#[test]
+fn a_send_to_the_wrong_rank_is_counted() {
+    let mut run = DumpedRun::new(4);
+    let all = run.all();
+    let call = Call::new("").tensor(&[8]);
+    for step in 0..3 {
+        for rank in 0..4 {
+            let to = if (step, rank) == (2, 2) { 0 } else { (rank + 1) % 4 };
+            run.send(rank, all, to, &call);
+            run.recv(rank, all, (rank + 3) % 4, &call);
+        }
+    }
+    let judged = judge_texts(&texts(&run, LogForm::Nccl2_28, false));
+    let text = report::text(&judged);
+    assert!(judged.waits.all_circles().next().is_some(), "{text}");
+    assert!(text.contains("rank 2 sends once to rank 0 in communicator"), "{text}");
+    assert!(text.contains("and rank 0 receives never from it"), "{text}");
+    assert!(text.contains("rank 2 sends 2 times to rank 3 in communicator"), "{text}");
+    assert!(text.contains("and rank 3 receives 3 times from it"), "{text}");
+}
+
 /// Two communicators of one name are told apart, or not compared.
 #[test]
 fn what_cannot_be_found_to_be_one_is_not_compared() {

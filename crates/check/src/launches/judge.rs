@@ -12,7 +12,7 @@ use super::job::{
     NotCompared, What,
 };
 use super::left_out::{LeftOutCall, left_out};
-use super::positions::{MemberPosition, Positions};
+use super::positions::{MemberPosition, Positions, TransferLane};
 use super::waits::{JobRoot, JobWaits, LaunchAt, RootKind, not_begun};
 use crate::runs::judge::RunVerdict;
 
@@ -35,6 +35,9 @@ pub struct JudgedJob {
     pub left_early: Vec<(u32, LaunchAt)>,
     /// Calls that ranks seem to have left out, by their lines alone, where somebody is waited for.
     pub left_out: Vec<LeftOutCall>,
+    /// Transfers of which one end was launched more often than the other, where a circle rests on the order in which they are
+    /// taken to be done: how often both ends were.
+    pub unmet: Vec<(TransferLane, usize, usize)>,
     /// Why too little is known.
     pub unknown: Vec<String>,
 }
@@ -51,6 +54,7 @@ pub fn judge(mut job: LaunchedJob) -> JudgedJob {
         waits.may_go_on.iter().flat_map(|at| not_begun(&positions, *at)).collect();
     let left_early = left_early(&positions, &compared);
     let left_out = if waits.names_anybody() { left_out(&positions, &compared) } else { Vec::new() };
+    let unmet = if waits.all_circles().next().is_some() { unmet(&positions) } else { Vec::new() };
     // A device that begins later is no cause unless somebody waited too long for it.
     if !timed_out.is_empty() {
         for (late, begun_by) in &not_begun {
@@ -70,6 +74,7 @@ pub fn judge(mut job: LaunchedJob) -> JudgedJob {
         not_begun,
         left_early,
         left_out,
+        unmet,
         unknown: Vec::new(),
         job,
     };
@@ -175,6 +180,22 @@ fn left_early(positions: &Positions<'_>, compared: &Compared) -> Vec<(u32, Launc
         }
     }
     early
+}
+
+/// Returns the lanes of which both ends are wholly known and not as many, where nothing but the order of lines says in which order
+/// transfers are done.
+fn unmet(positions: &Positions<'_>) -> Vec<(TransferLane, usize, usize)> {
+    let job = positions.job;
+    if job.completion != KnownCompletion::Concluded {
+        return Vec::new();
+    }
+    let is_whole = |rank: u32| {
+        let process = job.process_at(rank).map(|at| &job.processes[at]);
+        process.is_some_and(|process| process.from_start && process.known == KnownPart::Whole)
+    };
+    let counted = positions.lanes.iter().filter(|(lane, _)| is_whole(lane.from) && is_whole(lane.to));
+    let counted = counted.map(|(lane, ends)| (*lane, ends.sends.len(), ends.recvs.len()));
+    counted.filter(|(_, sends, recvs)| sends != recvs).collect()
 }
 
 /// Whether a launch can be over on its device only if a rank has launched it too.

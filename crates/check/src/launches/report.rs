@@ -12,6 +12,7 @@ use super::compare::{CallDifference, Inversion};
 use super::job::{DeviceLaunch, KnownCompletion, LaunchState, NotCompared, Process, What};
 use super::judge::{JudgedJob, in_words};
 use super::left_out::LeftOutCall;
+use super::positions::TransferLane;
 use super::waits::{CallAt, CircleStep, JobRoot, RootKind};
 use crate::runs::judge::RunVerdict;
 use crate::runs::report::rows;
@@ -333,6 +334,19 @@ fn standing(judged: &JudgedJob) -> Vec<String> {
             format!("{} {verb} in {text}{whom}", in_words(&ranks))
         })
         .collect();
+    lines.extend(judged.unmet.iter().map(|(TransferLane { group, from, to }, sends, recvs)| {
+        let times = |count: usize| match count {
+            0 => "never".to_owned(),
+            1 => "once".to_owned(),
+            count => format!("{count} times"),
+        };
+        format!(
+            "rank {from} sends {} to rank {to} in {}, and rank {to} receives {} from it",
+            times(*sends),
+            job.group_text(*group),
+            times(*recvs)
+        )
+    }));
     lines.extend(judged.left_out.iter().map(|left_out| {
         let LeftOutCall { number, rank, place, other, other_place, .. } = left_out;
         format!(
