@@ -50,6 +50,8 @@ pub struct DumpedRun {
     pub time: i64,
     /// The version of NCCL.
     pub nccl: &'static str,
+    /// Whether a batch of transfers counts as a collective, and not as a transfer: until torch 2.5.
+    pub batches_raise_collectives: bool,
 }
 
 /// A group of a job, by the order in which they were made; 0 has all ranks.
@@ -225,6 +227,7 @@ impl DumpedRun {
             stacks: true,
             time: 1_700_000_000_000_000_000,
             nccl: "2.27.3",
+            batches_raise_collectives: false,
         };
         run.group("default_pg", &(0..ranks).collect::<Vec<_>>());
         run
@@ -317,12 +320,14 @@ impl DumpedRun {
     }
 
     fn call(&mut self, rank: u32, group: RunGroupAt, name: String, call: &Call, is_p2p: bool) -> usize {
+        let raises_collectives = self.batches_raise_collectives;
         let counts = self.counts(rank, group).1;
         counts.calls += 1;
         let kind = if is_p2p { Bracket::Transfers } else { Bracket::Collectives };
         // A bracket counts once, at its first call.
         if counts.bracket != Some(kind) {
-            *(if is_p2p { &mut counts.transfers } else { &mut counts.collectives }) += 1;
+            let as_transfer = is_p2p && !(raises_collectives && counts.bracket.is_some());
+            *(if as_transfer { &mut counts.transfers } else { &mut counts.collectives }) += 1;
         }
         counts.bracket = counts.bracket.map(|_| kind);
         let alone = counts.bracket.is_none();

@@ -104,6 +104,48 @@ fn a_send_that_was_left_out_is_found_in_a_cut_ring() {
     assert_eq!(healthy.verdict, RunVerdict::Holds, "{text}");
 }
 
+/// Until torch 2.5 a batch raised the number of collectives, of those alone who made it.
+#[test]
+fn collectives_that_batches_have_raised_are_counted_anew() {
+    let mut run = DumpedRun::new(4);
+    run.batches_raise_collectives = true;
+    let all = run.all();
+    for _ in 0..3 {
+        for rank in 0..2 {
+            exchange(&mut run, rank, all, Some(1 - rank), 1 - rank);
+        }
+        run.everywhere(all, &sum(8).line(31));
+    }
+    run.complete_everything();
+    let mut clean = run.clone();
+    for rank in 2..4 {
+        clean.collective(rank, all, &sum(8).line(31));
+    }
+    let (judged_so, text) = judged("raised", &clean);
+    assert_eq!(judged_so.compared.collectives, 4, "{text}");
+    let roots: Vec<u32> = judged_so.waits.roots.iter().map(|root| root.rank).collect();
+    assert_eq!(roots, [0, 1], "{text}");
+    // Nobody has finished what two have not launched.
+    clean.ring = 4;
+    let (judged_so, text) = judged("raised-ring", &clean);
+    assert!(judged_so.waits.roots.is_empty() && !text.contains("has finished"), "{text}");
+    assert_eq!(judged_so.verdict, RunVerdict::Unknown, "{text}");
+    // One leaves out a send: the other waits for it, and it for the other in the collective.
+    exchange(&mut run, 1, all, Some(0), 0);
+    let call = Call::new("").tensor(&[1024]).line(30);
+    run.begin_bracket(0, all);
+    run.recv(0, all, 1, &call);
+    let end = run.end_bracket(0, all);
+    run.complete(0, end);
+    run.everywhere(all, &sum(8).line(31));
+    let (judged_so, text) = judged("raised-hang", &run);
+    assert_eq!(judged_so.verdict, RunVerdict::Hangs, "{text}");
+    assert!(text.contains("for rank 0, which did not launch it"), "{text}");
+    run.ring = 5;
+    let (judged_so, text) = judged("raised-hang-ring", &run);
+    assert_eq!(judged_so.verdict, RunVerdict::Unknown, "{text}");
+}
+
 /// Without a collective of both, the last receive of a launch may be of a send that is over, or of none.
 #[test]
 fn a_transfer_that_may_meet_either_is_not_known() {

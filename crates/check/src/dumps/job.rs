@@ -278,6 +278,7 @@ impl<'a> JobBuilder<'a> {
                 let unknown = self.group(name, None, &Arc::from(Vec::new()));
                 self.names.insert((*rank, Arc::clone(name)), unknown);
             }
+            let torchcomms = is_torchcomms(&dump.dump);
             let mut last: Option<(&Arc<str>, GroupAt)> = None;
             let mut entries: Vec<LocatedEntry<'a>> = Vec::with_capacity(dump.dump.entries.len());
             let mut before: FxHashMap<GroupAt, &DumpEntry> = FxHashMap::default();
@@ -289,6 +290,10 @@ impl<'a> JobBuilder<'a> {
                 last = Some((&entry.group, group));
                 if is_transfer(entry) {
                     self.transfers.insert(group);
+                    // Until torch 2.5 a batch counted as a collective, and not as a transfer.
+                    if entry.p2p_seq_id == 0 && !torchcomms {
+                        self.miscounted.insert(group);
+                    }
                     let previous = before.get(&group);
                     if previous.is_some_and(|previous| {
                         previous.collective_seq_id < entry.collective_seq_id
@@ -351,10 +356,11 @@ impl<'a> JobBuilder<'a> {
             ..Process::default()
         };
         let mut open: FxHashMap<GroupAt, OpenLaunch> = FxHashMap::default();
-        let mut ordinals: FxHashMap<GroupAt, u64> = FxHashMap::default();
+        let mut ordinals: FxHashMap<GroupAt, (u64, u64)> = FxHashMap::default();
         let one_peer = one_peer(entries);
         for LocatedEntry { entry, group } in entries {
-            let key = Key::of(entry);
+            let miscounted = self.miscounted.contains(group);
+            let key = Key::of(entry, miscounted);
             if entry.name.kind == EntryKind::Coalesced {
                 match open.remove(group) {
                     Some(open) if open.key.ends_with(entry) => {
@@ -371,12 +377,14 @@ impl<'a> JobBuilder<'a> {
             }
             let number = match is_collective(entry) {
                 false => None,
-                true if one_counter && from_start => {
-                    let ordinal = ordinals.entry(*group).or_default();
-                    *ordinal += 1;
+                true if (one_counter || miscounted) && from_start => {
+                    // Those of a bracket have one number.
+                    let (ordinal, last) = ordinals.entry(*group).or_default();
+                    *ordinal += u64::from(*ordinal == 0 || *last != entry.collective_seq_id);
+                    *last = entry.collective_seq_id;
                     Some(*ordinal)
                 }
-                true if one_counter || self.miscounted.contains(group) => {
+                true if one_counter || miscounted => {
                     *self.left_out.entry(NotCompared::Numbers).or_default() += 1;
                     None
                 }
@@ -518,13 +526,14 @@ impl<'a> JobBuilder<'a> {
             }
         }
         for group in groups {
-            if self.miscounted.contains(&group) {
+            let miscounted = self.miscounted.contains(&group);
+            if miscounted && !process.from_start {
                 continue;
             }
             let mut reached =
                 GroupReached { launched: None, finished: finished.get(&group).copied(), left: false };
             let range = numbers.get(&group);
-            if one_counter {
+            if one_counter || miscounted {
                 if process.from_start {
                     reached.launched = Some(range.map_or(0, |(_, last)| *last));
                 }
@@ -635,10 +644,11 @@ struct Key {
 }
 
 impl Key {
-    fn of(entry: &DumpEntry) -> Self {
+    fn of(entry: &DumpEntry, miscounted: bool) -> Self {
         let transfers = is_transfer(entry);
-        // Only its own kind's number belongs to a launch.
+        // Only its own kind's number belongs to a launch, if it counts those.
         let (collective, transfer) = match transfers {
+            true if miscounted => (entry.collective_seq_id, entry.p2p_seq_id),
             true => (0, entry.p2p_seq_id),
             false => (entry.collective_seq_id, 0),
         };
@@ -647,7 +657,10 @@ impl Key {
 
     fn ends_with(self, end: &DumpEntry) -> bool {
         match self.transfers {
-            true => self.transfer == end.p2p_seq_id,
+            true => {
+                let counted = self.collective == 0 || self.collective == end.collective_seq_id;
+                counted && self.transfer == end.p2p_seq_id
+            }
             false => self.collective == end.collective_seq_id,
         }
     }

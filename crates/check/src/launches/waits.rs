@@ -324,6 +324,11 @@ impl<'a> JobGraph<'a> {
                     // Something that is lost may be open before it.
                     None => self.unsure[node as usize] |= positions.job.processes[process].lost_may_be_open,
                 }
+                // Whom a collective without a number waits for is not known.
+                let calls = &positions.job.processes[process].launches[launch as usize].calls;
+                let is_uncounted =
+                    |call: &LaunchedCall| matches!(call.what, What::Collective(_)) && call.number.is_none();
+                self.unsure[node as usize] |= calls.iter().any(is_uncounted);
                 for (group, nth) in self.numbers(at) {
                     let meeting = self.meeting(group, nth);
                     self.edges[node as usize].push(meeting);
