@@ -6,11 +6,14 @@
 use rankcheck::launches::judge::JudgedJob;
 use rankcheck::launches::report;
 use rankcheck::runs::judge::RunVerdict;
-use rankcheck_tests::dumps::{Call, DumpedRun, RunGroupAt, Written, sum};
+use rankcheck_tests::dumps::{Call, DumpedRun, DumpsSaved, RunGroupAt, Written, sum};
 
 /// Judges a job, and returns the report too.
 fn judged(name: &str, run: &DumpedRun) -> (JudgedJob, String) {
-    let saved = run.save(&format!("cut-{name}"), Written::Torch);
+    judged_in(&run.save(&format!("cut-{name}"), Written::Torch))
+}
+
+fn judged_in(saved: &DumpsSaved) -> (JudgedJob, String) {
     let mut judged = rankcheck::dumps::judge_dumps(std::slice::from_ref(&saved.folder))
         .unwrap_or_else(|error| panic!("{error}"));
     let judged = judged.pop().expect("a folder is a job at least");
@@ -102,6 +105,36 @@ fn a_send_that_was_left_out_is_found_in_a_cut_ring() {
     healthy.ring = 10;
     let (healthy, text) = judged("around-healthy", &healthy);
     assert_eq!(healthy.verdict, RunVerdict::Holds, "{text}");
+}
+
+/// Two ranks send to each other in turn. Whoever is looked at later has received what the other one's dump has open, and a
+/// ring or a dump of active calls may have lost that.
+#[test]
+fn transfers_in_turn_are_no_circle_whenever_they_are_looked_at() {
+    for active_only in [false, true] {
+        let mut run = DumpedRun::new(2);
+        (run.ring, run.active_only) = (3, active_only);
+        let all = run.all();
+        let call = Call::new("").tensor(&[8]);
+        let saved = run.save("cut-in-turn", Written::Torch);
+        let mut first: Vec<Vec<u8>> = Vec::new();
+        for turn in 0..12 {
+            let (from, to) = (turn % 2, 1 - turn % 2);
+            let send = run.send(from, all, to, &call);
+            first.push(run.bytes(0, Written::Torch));
+            let recv = run.recv(to, all, from, &call);
+            run.complete(from, send);
+            run.complete(to, recv);
+            let mut next = run.clone();
+            next.send(to, all, from, &call);
+            for first in &first {
+                saved.write("nccl_trace_rank_0", first);
+                saved.write("nccl_trace_rank_1", &next.bytes(1, Written::Torch));
+                let (judged, text) = judged_in(&saved);
+                assert_ne!(judged.verdict, RunVerdict::Hangs, "{turn}, {active_only}: {text}");
+            }
+        }
+    }
 }
 
 /// Until torch 2.5 a batch raised the number of collectives, of those alone who made it.

@@ -422,6 +422,9 @@ impl<'a> JobBuilder<'a> {
         for (_, left) in open {
             self.close(Some(left), &mut process);
         }
+        if !torchcomms {
+            process.all_transfers = all_transfers(dump, entries);
+        }
         process.lost_may_be_open = !from_start && contiguous && lost_may_be_open(dump, &process, active_only);
         process
     }
@@ -682,6 +685,28 @@ fn is_active_only(dump: &Dump, contiguous: bool) -> bool {
     let torchcomms = is_torchcomms(dump);
     dump.entries.iter().all(|entry| state_of(entry, torchcomms) != LaunchState::Done)
         && (over || !from_start && !ring)
+}
+
+/// Returns the groups of which all transfers of a process are there: the first is the first of all calls but collectives, each
+/// that follows has the next number, and nothing was launched behind the last call that is there.
+fn all_transfers(dump: &Dump, entries: &[LocatedEntry<'_>]) -> FxHashSet<GroupAt> {
+    let mut of_groups: FxHashMap<GroupAt, Vec<&DumpEntry>> = FxHashMap::default();
+    for LocatedEntry { entry, group } in entries {
+        of_groups.entry(*group).or_default().push(entry);
+    }
+    let is_whole = |entries: &[&DumpEntry]| {
+        let mut transfers = entries.iter().filter(|entry| is_transfer(entry));
+        let Some((first, last)) = transfers.next().zip(entries.last()) else { return false };
+        let begins = first.p2p_seq_id == 1 && first.op_id == first.collective_seq_id + 1;
+        let mut number = first.p2p_seq_id;
+        let mut counted =
+            transfers.all(|entry| std::mem::replace(&mut number, entry.p2p_seq_id) + 1 >= entry.p2p_seq_id);
+        counted &= number == last.p2p_seq_id;
+        let launched = if is_collective(last) { last.collective_seq_id } else { last.p2p_seq_id };
+        let enqueued = dump.progress.get(&last.pg_id).and_then(|progress| progress.last_enqueued);
+        begins && counted && enqueued.and_then(|enqueued| u64::try_from(enqueued).ok()) == Some(launched)
+    };
+    of_groups.into_iter().filter(|(_, entries)| is_whole(entries)).map(|(group, _)| group).collect()
 }
 
 /// Returns whether a ring that has lost its first calls may have lost some that are not over: the oldest that it kept is not.

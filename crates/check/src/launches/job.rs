@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The number of a group in [`LaunchedJob::groups`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,6 +89,8 @@ pub struct Process {
     pub reached: FxHashMap<GroupAt, GroupReached>,
     /// Whether its launches are there from the first on.
     pub from_start: bool,
+    /// The groups of which all transfers that it launched are there, whatever else is lost.
+    pub all_transfers: FxHashSet<GroupAt>,
     /// Whether its first launches are lost, and any of them may not be over: the oldest that is there is not.
     pub lost_may_be_open: bool,
     /// Whether what its device began is known.
@@ -314,6 +316,12 @@ impl LaunchedJob {
 }
 
 impl Process {
+    /// Returns whether all transfers that it launched in a group are there.
+    #[must_use]
+    pub fn has_all_transfers(&self, group: GroupAt) -> bool {
+        self.from_start || self.all_transfers.contains(&group)
+    }
+
     /// Returns the last line of the program that is known to have launched anything.
     #[must_use]
     pub fn last_place(&self) -> Option<&CallPlace> {

@@ -3,10 +3,11 @@
 //! Where a lane is known from its beginning, the n-th send meets the n-th receive. Where the first of either end are
 //! lost, how many more one end has lost than the other is not known. What is over bounds it: a receive that is over was
 //! sent, and a send that is over was most likely received. Collectives that both processes have finished fix it: what was
-//! sent before one is likely to be received before it.
+//! sent before one is likely to be received before it. None of that is certain, for a program may do otherwise, and dumps are
+//! not of one moment.
 //! Not here: who waits for whom because of it ([`super::waits`]).
 
-use super::job::{KnownPart, LaunchState, LaunchedJob, Process};
+use super::job::{GroupAt, KnownPart, LaunchState, LaunchedJob, Process};
 use super::positions::{LaneEnds, Positions, TransferLane};
 
 /// The other end of a transfer.
@@ -22,19 +23,20 @@ pub enum Met {
 
 /// What is known of the other end of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Meeting {
-    /// Where it is.
+pub struct MetTransfer {
+    /// Whether it was launched, and in which launch.
     pub met: Met,
     /// Whether that is certain, and not only likely.
     pub sure: bool,
 }
 
-impl Meeting {
+impl MetTransfer {
     const UNKNOWN: Self = Self { met: Met::Unknown, sure: false };
 }
 
 /// One transfer, with both ends of its lane seen from its own.
 struct SeenFrom<'a> {
+    group: GroupAt,
     sends: bool,
     own: &'a Process,
     peer: &'a Process,
@@ -60,6 +62,13 @@ impl Shift {
     }
 }
 
+/// What bounds how places differ.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ShiftBy {
+    ReceivesThatAreOver,
+    AllThatIsOver,
+}
+
 fn state(process: &Process, end: (u32, u32)) -> LaunchState {
     process.launches[end.0 as usize].state
 }
@@ -74,27 +83,30 @@ fn signed(place: usize) -> i64 {
 }
 
 impl SeenFrom<'_> {
-    /// How the places of both ends may differ. An end that is known from its beginning has lost nothing.
-    fn shift(&self) -> Shift {
+    /// How the places of both ends may differ. An end that is known from its beginning has lost nothing. The other end of a
+    /// receive that is over has a place, and most likely that of a send: a small one may be over before it is received.
+    fn shift(&self, what: ShiftBy) -> Shift {
         const FAR: i64 = i64::MAX / 4;
         let (own, peer) = (signed(self.own_end.len()), signed(self.peer_end.len()));
         let last_done = |process: &Process, end: &[(u32, u32)]| {
             end.iter().rposition(|end| state(process, *end) == LaunchState::Done).map(signed)
         };
+        let of_sends = what == ShiftBy::AllThatIsOver;
         let mut shift = Shift { least: -FAR, most: FAR };
-        if self.own.from_start {
+        if self.own.has_all_transfers(self.group) {
             shift.most = shift.most.min(0);
         }
-        if self.peer.from_start {
+        if self.peer.has_all_transfers(self.group) {
             shift.least = shift.least.max(0);
         }
-        // The other end of what is over on the one side has a place on the other.
         if self.peer.known == KnownPart::Whole
+            && (of_sends || !self.sends)
             && let Some(done) = last_done(self.own, self.own_end)
         {
             shift.most = shift.most.min(peer - 1 - done);
         }
         if self.own.known == KnownPart::Whole
+            && (of_sends || self.sends)
             && let Some(done) = last_done(self.peer, self.peer_end)
         {
             shift.least = shift.least.max(done - own + 1);
@@ -116,26 +128,26 @@ impl SeenFrom<'_> {
     }
 
     /// The other end of a transfer in a lane that has lost its beginning.
-    fn in_cut_lane(&self, positions: &Positions<'_>, place: usize) -> Meeting {
+    fn in_cut_lane(&self, positions: &Positions<'_>, place: usize) -> MetTransfer {
         let unclear = |end: &(u32, u32)| state(self.peer, *end) == LaunchState::Unclear;
         if self.own.lost_may_be_open || self.peer.lost_may_be_open || self.peer_end.iter().any(unclear) {
-            return Meeting::UNKNOWN;
+            return MetTransfer::UNKNOWN;
         }
         // More than all that the other one ever launched were launched here.
-        if self.peer.from_start && place >= self.peer_end.len() {
-            return Meeting { met: self.absent(), sure: true };
+        if self.peer.has_all_transfers(self.group) && place >= self.peer_end.len() {
+            return MetTransfer { met: self.absent(), sure: true };
         }
-        let shift = self.shift();
-        let anchored = self.anchored(positions).filter(|anchored| shift.contains(*anchored));
-        if let Some(known) = anchored.or(shift.only()) {
-            return Meeting { met: self.at(place, known), sure: false };
+        let possible = self.shift(ShiftBy::ReceivesThatAreOver);
+        let anchored = self.anchored(positions).filter(|anchored| possible.contains(*anchored));
+        if let Some(known) = anchored.or_else(|| self.shift(ShiftBy::AllThatIsOver).only()) {
+            return MetTransfer { met: self.at(place, known), sure: false };
         }
         self.among_open(place)
     }
 
     /// The n-th that is open is taken to meet the n-th that is open. A call that shares its launch with others may be open
     /// because of those, and its other end be over.
-    fn among_open(&self, place: usize) -> Meeting {
+    fn among_open(&self, place: usize) -> MetTransfer {
         let launch = self.own_end[place].0;
         let is_open = |process: &Process, end: &(u32, u32)| state(process, *end).is_open();
         let nth = self.own_end[..place].iter().filter(|end| is_open(self.own, end)).count();
@@ -144,14 +156,10 @@ impl SeenFrom<'_> {
         let alone_there = other.is_none_or(|(other, _)| is_alone(self.peer, *other));
         let is_done = |end: &(u32, u32)| state(self.peer, *end) == LaunchState::Done;
         if !(alone && alone_there) && self.peer_end.iter().any(is_done) {
-            return Meeting::UNKNOWN;
+            return MetTransfer::UNKNOWN;
         }
         let met = other.map_or(self.absent(), |(launch, _)| Met::Launched(*launch));
-        // What receives a send that is open is not over; so it is no earlier one than this, and waits for what this does.
-        // A receive may be open though a small send to it is over.
-        let before = &self.own_end[..=place];
-        let all_alone = || before.iter().all(|end| !is_open(self.own, end) || is_alone(self.own, end.0));
-        Meeting { met, sure: self.sends && met != Met::Unknown && all_alone() }
+        MetTransfer { met, sure: false }
     }
 
     /// How the places of both ends differ if the last collective that both processes have finished is at one place among
@@ -184,19 +192,19 @@ impl Positions<'_> {
         let (from, to) = (process(self.job, lane.from)?, process(self.job, lane.to)?);
         let (own, peer) = if sends { (from, to) } else { (to, from) };
         let (own_end, peer_end) = if sends { (&ends.sends, &ends.recvs) } else { (&ends.recvs, &ends.sends) };
-        Some(SeenFrom { sends, own, peer, own_end, peer_end })
+        Some(SeenFrom { group: lane.group, sends, own, peer, own_end, peer_end })
     }
 
     /// Returns the other end of a transfer that is open.
     #[must_use]
-    pub fn met(&self, lane: TransferLane, sends: bool, launch: u32, call: u32) -> Meeting {
+    pub fn met(&self, lane: TransferLane, sends: bool, launch: u32, call: u32) -> MetTransfer {
         let seen = self.lanes.get(&lane).and_then(|ends| self.seen_from(lane, ends, sends));
-        let Some(seen) = seen else { return Meeting::UNKNOWN };
+        let Some(seen) = seen else { return MetTransfer::UNKNOWN };
         let Some(place) = seen.own_end.iter().position(|end| *end == (launch, call)) else {
-            return Meeting::UNKNOWN;
+            return MetTransfer::UNKNOWN;
         };
-        if seen.own.from_start && seen.peer.from_start {
-            return Meeting { met: seen.at(place, 0), sure: true };
+        if seen.own.has_all_transfers(lane.group) && seen.peer.has_all_transfers(lane.group) {
+            return MetTransfer { met: seen.at(place, 0), sure: true };
         }
         seen.in_cut_lane(self, place)
     }
