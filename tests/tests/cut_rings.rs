@@ -94,6 +94,10 @@ fn a_send_that_was_left_out_is_found_in_a_cut_ring() {
     assert!(text.contains("rank 3 is in send to rank 0 with recv from rank 2"), "{text}");
     assert!(text.contains("(train.py:30), waiting for rank 2\n"), "{text}");
     assert!(text.contains("that transfers whose first ones are lost meet by their places"), "{text}");
+    assert!(
+        text.contains("unknown   whether the circle is one: which transfers meet in it is likely"),
+        "{text}"
+    );
     run.give_up();
     let (given_up, text) = judged("around-given-up", &run);
     assert_eq!(given_up.verdict, RunVerdict::Hangs, "{text}");

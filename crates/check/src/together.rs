@@ -119,7 +119,7 @@ impl Said {
             verdict: judged.verdict,
             rules: judged.rules(),
             roots: judged.waits.roots.iter().map(|root| root.rank).collect(),
-            circle: judged.waits.all_circles().flatten().map(|step| rank(step.waits_in.process)).collect(),
+            circle: judged.waits.circles.iter().flatten().map(|step| rank(step.waits_in.process)).collect(),
             breaking: breaking.collect(),
         }
     }

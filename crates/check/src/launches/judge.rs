@@ -310,6 +310,13 @@ impl JudgedJob {
                     .to_owned(),
             );
         } else if waits && !self.stood_still() {
+            if !self.waits.likely_circles.is_empty() {
+                why.push(
+                    "whether the circle is one: which transfers meet in it is likely and not certain, for rings have lost \
+                     the first of them"
+                        .to_owned(),
+                );
+            }
             why.push(
                 "whether the job stood still: no call is known to have been open for longer than it may be, and whoever is \
                  waited for may only be late"
