@@ -59,6 +59,27 @@ fn a_ring_that_cuts_an_open_batch_proves_nothing() {
     }
 }
 
+/// A collective that all have launched may stand behind what a ring has lost.
+#[test]
+fn what_a_ring_has_lost_may_keep_a_collective() {
+    let mut run = DumpedRun::new(2);
+    let all = run.all();
+    let pairs = [0, 1].map(|rank| run.group("ALONE", &[rank]));
+    for _ in 0..6 {
+        run.everywhere(all, &sum(8));
+        for alone in pairs {
+            let calls = run.everywhere(alone, &sum(8));
+            let rank = run.ranks_of(alone)[0];
+            run.complete(rank, calls[0]);
+        }
+    }
+    let (whole, text) = judged("kept-whole", &run);
+    assert_eq!(whole.verdict, RunVerdict::Holds, "{text}");
+    run.ring = 4;
+    let (cut, text) = judged("kept", &run);
+    assert_eq!(cut.verdict, RunVerdict::Unknown, "{text}");
+}
+
 /// Ranks send around a circle and meet in a collective, step after step; in the last step one may leave out its send.
 fn around(ranks: u32, without: Option<u32>) -> DumpedRun {
     let mut run = DumpedRun::new(ranks);

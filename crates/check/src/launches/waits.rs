@@ -424,7 +424,11 @@ impl<'a> JobGraph<'a> {
             match self.positions.position(member, nth) {
                 MemberPosition::Done => {}
                 MemberPosition::Open(launch) => {
-                    edges.extend(self.leads_to(LaunchAt { process: member.process, launch }));
+                    let before = self.leads_to(LaunchAt { process: member.process, launch });
+                    // Something that is lost may be open before it.
+                    let process = &self.positions.job.processes[member.process];
+                    self.unsure[node as usize] |= before.is_none() && process.lost_may_be_open;
+                    edges.extend(before);
                 }
                 MemberPosition::NotLaunched => edges.push(host),
                 MemberPosition::Unknown if !self.is_known(member.process) => edges.push(host),
