@@ -703,6 +703,9 @@ impl RepeatedWalk {
             }
             Some(Interruption::Source(error)) => return Err(error),
             Some(Interruption::Steps(steps)) => {
+                if misnumbered {
+                    self.runs.forget();
+                }
                 self.runs.cut(BoundHit::Steps(steps));
                 return Ok(true);
             }

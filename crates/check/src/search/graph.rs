@@ -10,7 +10,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rankcheck_model::machine::Tally;
@@ -458,7 +458,7 @@ pub(super) struct StateGraph {
     choices: Vec<u8>,
     /// Of each edge the number of what it counts, from 1; empty if none counts anything.
     counted: Vec<u32>,
-    tallies: Vec<EdgeTally>,
+    tallies: Vec<Arc<EdgeTally>>,
     /// What ranks have come to before any action.
     before: Option<EdgeTally>,
     /// The sum of the fingerprints of all states.
@@ -492,7 +492,7 @@ impl StateGraph {
         let mut choices = if all_are_one { Vec::new() } else { vec![1; edges.len()] };
         let none_counts = logs.iter().all(|log| log.counted.is_empty());
         let mut counted = if none_counts { Vec::new() } else { vec![0; edges.len()] };
-        let mut tallies: Vec<EdgeTally> = Vec::new();
+        let mut tallies: Vec<Arc<EdgeTally>> = Vec::new();
         for log in logs {
             for (from, to, logged) in log.entries() {
                 let at = first[from.at()] as usize;

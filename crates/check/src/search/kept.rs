@@ -21,6 +21,7 @@ use super::complete::{CompleteRuns, KeptRuns};
 use super::decisions::RunDecisions;
 use super::explore::{ExploredState, Visit};
 use super::graph::{EdgeLog, GraphWalk, Model, StateId, Waiting, WalkedState as _};
+use super::tally::EdgeTally;
 
 /// A search, as it is told from others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -288,7 +289,8 @@ fn write_summed<S: ExploredState + Send>(
         write_numbers(to, log.states.iter().map(|state| state.to_le_bytes()))?;
         write_bytes(to, &log.choices)?;
         write_numbers(to, log.counted.iter().map(|number| number.to_le_bytes()))?;
-        write_bytes(to, &serde_json::to_vec(&log.tallies.all)?)?;
+        let tallies: Vec<&EdgeTally> = log.tallies.all.iter().map(|tally| &**tally).collect();
+        write_bytes(to, &serde_json::to_vec(&tallies)?)?;
     }
     write_numbers(to, walk.waiting.iter().map(|(id, _)| id.0.to_le_bytes()))?;
     let complete = visit.runs.ended();

@@ -241,16 +241,16 @@ fn verified(broken: &Broken<'_>, change: RepairChange, left: Duration) -> Option
     let states = 10_000 + 10 * broken.exploration.states;
     let bounds = Bounds { states, time: Some(left), ..Bounds::default() };
     let turns = Arc::new(AtomicBool::new(false));
-    // Most changes repair nothing, and the first run that shows it ends their search.
-    let explored = |source: &Arc<dyn Source>, ranks: u32, until_broken: bool| {
-        let bounds = Bounds { until_broken, ..bounds.clone() };
+    let explored = |source: &Arc<dyn Source>, ranks: u32, bounds: &Bounds| {
         let config = config(broken.check, ranks, broken.platform, &broken.check.assume);
         let config = Config { contended: broken.exploration.config.contended.clone(), ..config };
         let Applied { source: changed, agreed } = change.applied(source, ranks, &turns);
-        let held = explore_agreeing(&changed, config, &bounds, agreed.clone()).ok()?;
-        or_freer(held, |freer| explore_agreeing(&changed, freer, &bounds, agreed)).ok()
+        let held = explore_agreeing(&changed, config, bounds, agreed.clone()).ok()?;
+        or_freer(held, |freer| explore_agreeing(&changed, freer, bounds, agreed)).ok()
     };
-    let first = explored(broken.source, broken.ranks, true)?;
+    // Most changes repair nothing, and the first run that shows it ends their search.
+    let until_broken = Bounds { until_broken: true, ..bounds.clone() };
+    let first = explored(broken.source, broken.ranks, &until_broken)?;
     let does_as_much = |other: &Exploration| {
         let (now, before) = (&other.executed, &broken.exploration.executed);
         let executes = now.collectives >= before.collectives && now.transfers >= before.transfers;
@@ -274,7 +274,7 @@ fn verified(broken: &Broken<'_>, change: RepairChange, left: Duration) -> Option
         // Some programs are written for a number of ranks.
         let source = broken.check.source(ranks, broken.params, &broken.check.assume).ok();
         let source = source.map(|source| Arc::new(source) as Arc<dyn Source>);
-        let Some(exploration) = source.and_then(|source| explored(&source, ranks, false)) else {
+        let Some(exploration) = source.and_then(|source| explored(&source, ranks, &bounds)) else {
             repair.not_written_for.push(ranks);
             continue;
         };

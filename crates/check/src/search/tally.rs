@@ -5,6 +5,7 @@
 //! Not here: what is counted ([`rankcheck_model::machine::Tally`]).
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use rankcheck_model::machine::Tally;
 use rankcheck_model::{Rank, State};
@@ -16,8 +17,8 @@ use super::graph::StateId;
 /// What ranks do on an edge, by the numbers that they have where it begins.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub(super) struct EdgeTally {
-    /// Those that do something, in their order.
-    ranks: Vec<(u32, Tally)>,
+    /// Numbers of tallies that are more than 0, in their order, each with the rank and how much it is.
+    counts: Vec<(u32, u32, u64)>,
     /// The numbers that ranks have where the edge ends; none if they keep theirs.
     renumbered: Option<Vec<u32>>,
 }
@@ -25,8 +26,13 @@ pub(super) struct EdgeTally {
 impl EdgeTally {
     /// Takes out of a state what its ranks have done since it was this one.
     pub(super) fn take(state: &mut State, before: Option<&State>) -> Self {
-        let ranks = (0..).zip(state.take_tallies(before)).filter(|(_, tally)| *tally != Tally::default());
-        Self { ranks: ranks.collect(), renumbered: None }
+        let mut counts = Vec::new();
+        for (rank, tally) in (0..).zip(state.take_tallies(before)) {
+            let numbers = (0..).zip(Tally::NUMBERS.map(|number| tally.get(number)));
+            counts.extend(numbers.filter(|(_, of)| *of > 0).map(|(number, of)| (number, rank, of)));
+        }
+        counts.sort_unstable();
+        Self { counts, renumbered: None }
     }
 
     /// Ranks that had these original numbers have those of the state now.
@@ -36,16 +42,22 @@ impl EdgeTally {
         }
     }
 
+    /// One of the numbers, of each rank of which it is more than 0.
+    fn of(&self, number: usize) -> &[(u32, u32, u64)] {
+        let until = |number: usize| self.counts.partition_point(|(of, ..)| (*of as usize) < number);
+        &self.counts[until(number)..until(number + 1)]
+    }
+
     fn is_empty(&self) -> bool {
-        self.ranks.is_empty() && self.renumbered.is_none()
+        self.counts.is_empty() && self.renumbered.is_none()
     }
 }
 
 /// What edges count, each kind once. Most count what another one does.
 #[derive(Debug, Default)]
 pub(super) struct TallyTable {
-    numbers: FxHashMap<EdgeTally, u32>,
-    pub(super) all: Vec<EdgeTally>,
+    numbers: FxHashMap<Arc<EdgeTally>, u32>,
+    pub(super) all: Vec<Arc<EdgeTally>>,
 }
 
 impl TallyTable {
@@ -66,9 +78,10 @@ impl TallyTable {
         if let Some(known) = self.numbers.get(tally) {
             return *known;
         }
-        self.all.push(tally.clone());
+        let tally = Arc::new(tally.clone());
+        self.all.push(Arc::clone(&tally));
         let number = u32::try_from(self.all.len()).expect("fewer than 2^32 kinds of edges");
-        self.numbers.insert(tally.clone(), number);
+        self.numbers.insert(tally, number);
         number
     }
 }
@@ -81,7 +94,7 @@ pub(super) struct CountedEdges<'a> {
     pub(super) to: &'a [StateId],
     /// Of each the number of what it counts, from 1; empty if none counts anything.
     pub(super) counted: &'a [u32],
-    pub(super) tallies: &'a [EdgeTally],
+    pub(super) tallies: &'a [Arc<EdgeTally>],
 }
 
 impl CountedEdges<'_> {
@@ -111,12 +124,13 @@ impl CountedEdges<'_> {
             return Vec::new();
         }
         let mut most = vec![Tally::default(); ranks as usize];
-        before.ranks.iter().for_each(|(rank, tally)| most[*rank as usize] = *tally);
+        for (number, rank, of) in &before.counts {
+            most[*rank as usize].set(*number as usize, *of);
+        }
         let at = |state: StateId, rank: u32| state.at() * ranks as usize + rank as usize;
         let mut behind: Vec<u64> = Vec::new();
         for number in Tally::NUMBERS {
-            let counts = |tally: &EdgeTally| tally.ranks.iter().any(|(_, tally)| tally.get(number) > 0);
-            if !self.tallies.iter().any(counts) {
+            if self.tallies.iter().all(|tally| tally.of(number).is_empty()) {
                 continue;
             }
             behind.clear();
@@ -125,11 +139,10 @@ impl CountedEdges<'_> {
                 for edge in self.of(*state).filter(|edge| ends[self.to[*edge].at()]) {
                     let tally = self.tally(edge);
                     let renumbered = tally.and_then(|tally| tally.renumbered.as_deref());
-                    let mut own = tally.map_or(&[][..], |tally| &tally.ranks).iter().peekable();
+                    let mut own = tally.map_or(&[][..], |tally| tally.of(number)).iter().peekable();
                     for rank in 0..ranks {
                         let there = renumbered.map_or(rank, |numbers| numbers[rank as usize]);
-                        let own =
-                            own.next_if(|(of, _)| *of == rank).map_or(0, |(_, tally)| tally.get(number));
+                        let own = own.next_if(|(_, by, _)| *by == rank).map_or(0, |(.., of)| *of);
                         let both = Tally::together(number, own, behind[at(self.to[edge], there)]);
                         let most = &mut behind[at(*state, rank)];
                         *most = both.max(*most);
