@@ -18,6 +18,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rankcheck_real::ffi::process;
 use rankcheck_recording::read::read_header;
 use rankcheck_recording::{Header, Packed, folded};
+use sysinfo::{Pid, ProcessRefreshKind, ProcessStatus, ProcessesToUpdate, System};
 use thiserror::Error;
 
 use super::output;
@@ -213,16 +214,16 @@ fn run(
 /// sender is gone. A process that hangs may call nothing that is recorded, so its file does not say how long it hung.
 fn watch(folder: &Path, ended: &Receiver<()>) -> BTreeMap<PathBuf, u64> {
     let mut alive = BTreeMap::new();
-    let mut known: BTreeMap<PathBuf, Option<u32>> = BTreeMap::new();
+    let mut known: BTreeMap<PathBuf, Option<(u32, u64)>> = BTreeMap::new();
     loop {
         for path in recorded_files(folder).unwrap_or_default() {
             if !known.contains_key(&path) {
                 // It may have been made just now, without what it says of its process.
                 let Ok((header, _)) = read_header(&path) else { continue };
-                let pid = local(&header);
+                let process = local(&header);
                 // It lived then, however soon it was gone.
-                alive.extend(pid.map(|_| (path.clone(), header.began)));
-                known.insert(path.clone(), pid);
+                alive.extend(process.map(|_| (path.clone(), header.began)));
+                known.insert(path.clone(), process);
             }
             if known[&path].is_some_and(runs) {
                 alive.insert(path, now());
@@ -317,24 +318,30 @@ fn packed(path: &Path, alive: Option<u64>, folds: bool) -> Result<Packed, String
     Ok(packed)
 }
 
-/// The number of a process, if it is of this machine.
-fn local(header: &Header) -> Option<u32> {
+/// The number of a process, and when it began to record, if it is of this machine.
+fn local(header: &Header) -> Option<(u32, u64)> {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    (header.host == host.trim()).then_some(header.pid)
+    (header.host == host.trim()).then_some((header.pid, header.began))
 }
 
 /// The process of this machine that still writes a file.
 pub(super) fn written_by(path: &Path) -> Option<u32> {
     let (header, _) = read_header(path).ok()?;
-    local(&header).filter(|pid| runs(*pid))
+    local(&header).filter(|process| runs(*process)).map(|(pid, _)| pid)
 }
 
-/// Whether a process has not ended.
-fn runs(pid: u32) -> bool {
-    // A zombie does nothing any more.
-    let ended =
-        |stat: String| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']));
-    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !ended(stat))
+/// Whether the process has not ended that had this number at a time, in nanoseconds since 1970.
+fn runs((pid, then): (u32, u64)) -> bool {
+    /// Seconds by which the clock may have been set since.
+    const SET_BY: u64 = 60;
+    let Ok(mut system) = System::new() else { return false };
+    let pid = Pid::from_u32(pid);
+    system.refresh_processes_specifics(ProcessesToUpdate::Some(&[pid]), false, ProcessRefreshKind::nothing());
+    system.process(pid).is_some_and(|process| {
+        // A zombie does nothing any more, and a later process only has the same number.
+        let ended = matches!(process.status(), ProcessStatus::Zombie | ProcessStatus::Dead);
+        !ended && process.start_time() <= then / 1_000_000_000 + SET_BY
+    })
 }
 
 /// Returns nanoseconds since 1970; 0 if the clock stands before it.
@@ -367,4 +374,16 @@ fn date() -> String {
     let month = if month < 10 { month + 3 } else { month - 9 };
     let year = era * 400 + year + u64::from(month <= 2);
     format!("{year}-{month:02}-{day:02}-{:02}{:02}{:02}", time / 3600, time / 60 % 60, time % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{now, runs};
+
+    #[test]
+    fn a_later_process_with_the_same_number_is_another_one() {
+        let own = std::process::id();
+        assert!(runs((own, now())));
+        assert!(!runs((own, 1_000_000_000)));
+    }
 }
