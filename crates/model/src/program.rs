@@ -294,6 +294,22 @@ pub enum Question {
 }
 
 impl Question {
+    /// How many answers there are; none where it is a number that may be any.
+    #[must_use]
+    pub fn answers(&self) -> Option<u32> {
+        match self {
+            Self::Choose { options, .. } => Some(u32::try_from(options.len()).expect("few options")),
+            Self::Number(_) | Self::MapItems { .. } | Self::ListLen { .. } | Self::Trimmed(_) => None,
+            Self::Grew(_)
+            | Self::Failed(_)
+            | Self::Equal(..)
+            | Self::Truth(_)
+            | Self::MapHas { .. }
+            | Self::HasWindow { .. }
+            | Self::EventQuery { .. } => Some(2),
+        }
+    }
+
     /// How many slots the answer produces.
     #[must_use]
     pub fn slots(&self, answer: Answer) -> u32 {

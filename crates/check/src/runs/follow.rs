@@ -5,8 +5,8 @@
 //! passed over. Not here: whether the program is right.
 
 use rankcheck_model::{
-    Answer, CollectiveKind, CommOp, Direction, Dtype, GroupOp, LocId, Op, Operand, Question, Rank, ReduceOp,
-    Slot, Source, Terminator, ThreadOp, ThreadStart, WindowFlags, WindowOp,
+    Answer, CollectiveKind, CommOp, Direction, Dtype, GroupOp, LocId, Op, Operand, Rank, ReduceOp, Slot,
+    Source, Terminator, ThreadOp, ThreadStart, WindowFlags, WindowOp,
 };
 use rustc_hash::FxHashMap;
 
@@ -207,7 +207,7 @@ impl Following<'_> {
                 Terminator::Return | Terminator::Cut if walk.behind == self.did.len() => return Ok(true),
                 Terminator::Return | Terminator::Cut => self.allows(walk.behind, "its end".to_owned()),
                 Terminator::Ask(question, _) => {
-                    for answer in (0..options(question)).rev() {
+                    for answer in (0..question.answers().unwrap_or(NUMBERS)).rev() {
                         let mut next = walk.clone();
                         next.answers.push(answer);
                         next.slots += question.slots(answer);
@@ -276,22 +276,5 @@ impl Following<'_> {
             None => "its end".to_owned(),
         };
         Leaving { rank: self.rank, nth: self.best, allowed: self.allowed, recorded }
-    }
-}
-
-/// How many answers are tried.
-fn options(question: &Question) -> u32 {
-    match question {
-        Question::Choose { options, .. } => u32::try_from(options.len()).expect("few options"),
-        Question::Number(_) | Question::MapItems { .. } | Question::ListLen { .. } | Question::Trimmed(_) => {
-            NUMBERS
-        }
-        Question::Grew(_)
-        | Question::Failed(_)
-        | Question::Equal(..)
-        | Question::Truth(_)
-        | Question::MapHas { .. }
-        | Question::HasWindow { .. }
-        | Question::EventQuery { .. } => 2,
     }
 }

@@ -12,7 +12,6 @@ use rankcheck_model::machine::Kind;
 use rankcheck_model::{
     Answer, Choice, GroupOp, Loc, Op, Question, Rank, Rule, Slot, Source, SourceError, ThreadStart,
 };
-
 use rustc_hash::FxHashMap;
 
 use super::explore::Exploration;
@@ -205,13 +204,14 @@ impl Explaining<'_> {
                 return Ok(());
             }
         }
-        self.shown.cause = match self.disagreement(&values)? {
-            None => match self.answer()? {
-                None => self.difference()?,
-                cause => cause,
-            },
-            cause => cause,
-        };
+        let mut cause = self.disagreement(&values)?;
+        if cause.is_none() {
+            cause = self.answer()?;
+        }
+        if cause.is_none() {
+            cause = self.difference()?;
+        }
+        self.shown.cause = cause;
         Ok(())
     }
 
@@ -530,19 +530,10 @@ struct AskedQuestion {
 }
 
 fn answer_in_words(question: &Question, answer: Answer) -> String {
-    match question {
-        Question::Grew(_)
-        | Question::Failed(_)
-        | Question::Equal(..)
-        | Question::Truth(_)
-        | Question::MapHas { .. }
-        | Question::HasWindow { .. }
-        | Question::EventQuery { .. } => if answer == 0 { "no" } else { "yes" }.to_owned(),
-        Question::Choose { .. }
-        | Question::Number(_)
-        | Question::MapItems { .. }
-        | Question::ListLen { .. }
-        | Question::Trimmed(_) => answer.to_string(),
+    // What is chosen has names, and is a decision.
+    match question.answers() {
+        Some(_) => if answer == 0 { "no" } else { "yes" }.to_owned(),
+        None => answer.to_string(),
     }
 }
 
