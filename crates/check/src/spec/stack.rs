@@ -50,8 +50,11 @@ fn fits(bytes: usize, threads: usize) -> bool {
         let until_all_are_there = all_are_there.lock();
         let waits = || drop(all_are_there.lock());
         let spawn = |_| Builder::new().stack_size(bytes).spawn_scoped(scope, waits).ok();
-        let spawned = (0..threads).map_while(spawn).count();
+        let spawned: Vec<_> = (0..threads).map_while(spawn).collect();
+        let fits = spawned.len() == threads;
         drop(until_all_are_there);
-        spawned == threads
+        // Only a thread that was joined has given back its stack.
+        spawned.into_iter().for_each(|thread| drop(thread.join()));
+        fits
     })
 }
