@@ -52,6 +52,15 @@ struct ProducedResult {
     answers: u32,
 }
 
+/// The answers of a history that matter.
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
+struct RememberedAnswers {
+    /// Each with how many were given since.
+    given: Vec<(u32, (u128, Answer))>,
+    /// How often each question was answered of which that matters.
+    counts: BTreeMap<u128, u32>,
+}
+
 /// A block of a program, and the history that led to it.
 #[derive(Debug)]
 pub(crate) struct ProgramPlace {
@@ -69,6 +78,8 @@ pub(crate) struct ProgramPlace {
     uses: Vec<(u32, SharedUse)>,
     /// What the question at the end of the block is, and what is remembered there: histories are merged by it.
     end: u128,
+    /// Whether how the program stands tells it apart there, in place of the answers that were given.
+    told_by_standing: bool,
     /// A place that was entered before, behind which the program stands as behind this one, and of which the same is remembered.
     alike: Option<Arc<ProgramPlace>>,
     /// What is left of the block from an operation on, with the end; made when it is asked for.
@@ -264,10 +275,15 @@ impl ProgramPlace {
         rest
     }
 
-    /// The end of a block: its question, and what is remembered there.
-    fn end_of(&self, machine: &Machine, remembered: &RememberedPast) -> u128 {
+    /// Tells the end of a block apart: by its question, and by what is remembered there. Where some answer matters, and it is
+    /// known how the program stands, that says all that follows from the answers, and says it of few values where these are
+    /// many.
+    fn tell_end(&mut self, machine: &Machine, remembered: &RememberedPast, standing: Option<u128>) {
         let last = u32::try_from(self.block.ops.len()).expect("few operations");
         let kept = self.remembered_at(last, remembered);
+        let answers = self.remembered_answers(remembered);
+        let standing = standing.filter(|_| answers != RememberedAnswers::default());
+        self.told_by_standing = standing.is_some();
         let mut hasher = ContentHasher::default();
         (self.rank, self.start).hash(&mut hasher);
         match &self.block.terminator {
@@ -278,23 +294,34 @@ impl ProgramPlace {
                 machine.place_hash(*loc).hash(&mut hasher);
             }
         }
-        for (age, given) in self.given.iter().rev().enumerate() {
-            let age = u32::try_from(age).expect("few answers");
-            if remembered.keeps_answer(given.loc, age) {
-                (age, given.content()).hash(&mut hasher);
-            }
+        match standing {
+            Some(standing) => standing.hash(&mut hasher),
+            None => answers.hash(&mut hasher),
         }
-        let mut counts: BTreeMap<u128, u32> = BTreeMap::new();
-        for given in self.given.iter().filter(|given| remembered.counted.contains(&given.loc)) {
-            *counts.entry(given.place).or_default() += 1;
-        }
-        counts.hash(&mut hasher);
         self.hash_kept(&kept, &mut hasher);
-        hasher.fingerprint()
+        self.end = hasher.fingerprint();
     }
 
-    /// How long each result is remembered from here on: the rest of the program calls them by their order.
+    /// The answers that matter behind the block.
+    fn remembered_answers(&self, remembered: &RememberedPast) -> RememberedAnswers {
+        let mut answers = RememberedAnswers::default();
+        for (age, given) in (0..).zip(self.given.iter().rev()) {
+            if remembered.keeps_answer(given.loc, age) {
+                answers.given.push((age, given.content()));
+            }
+            if remembered.counted.contains(&given.loc) {
+                *answers.counts.entry(given.place).or_default() += 1;
+            }
+        }
+        answers
+    }
+
+    /// How long each result is remembered from here on: the rest of the program calls them by their order. Where programs stand
+    /// alike, results have the same numbers, however many answers were given since.
     fn hash_kept(&self, kept: &[u32], hasher: &mut ContentHasher) {
+        if self.told_by_standing {
+            return kept.hash(hasher);
+        }
         for slot in kept {
             let ProducedResult { loc: _, place, answers } = self.produced[*slot as usize];
             (place, self.age() - answers).hash(hasher);
@@ -344,6 +371,13 @@ impl Machine {
             self.begin_again(Forgotten::Records, |more| {
                 more.records.insert(recorded, age);
             });
+        }
+    }
+
+    /// Something depends on whether an event was ever recorded.
+    pub(crate) fn ask_if_recorded(&self, event: Token) {
+        if self.forgets(|remembered| !remembered.recorded.contains(&event)) {
+            self.begin_again(Forgotten::Records, |more| more.recorded.extend([event]));
         }
     }
 
@@ -468,9 +502,8 @@ impl Machine {
             }
         }
         let Ok(block) = self.source.block(*rank, *start, answers) else { return EnteredPlace::Nothing };
-        let (mut place, more) = self.new_place(&key, block, before.as_deref(), remembered);
+        let (mut place, standing, more) = self.new_place(&key, block, before.as_deref(), remembered);
         place.nth = places.known.len();
-        let standing = self.source.standing(*rank, *start, answers);
         if let (Some(standing), Some(merged)) = (standing, places.merged.get(&place.end)) {
             place.alike = merged.standing.get(&standing).map(Arc::clone);
         }
@@ -584,7 +617,7 @@ impl Machine {
         block: Arc<Block>,
         before: Option<&ProgramPlace>,
         remembered: &RememberedPast,
-    ) -> (ProgramPlace, RememberedPast) {
+    ) -> (ProgramPlace, Option<u128>, RememberedPast) {
         let (mut given, mut produced) = match before {
             Some(before) => (before.given.clone(), before.produced.clone()),
             None => (Vec::new(), Vec::new()),
@@ -623,6 +656,7 @@ impl Machine {
             produced_before,
             uses,
             end: 0,
+            told_by_standing: false,
             alike: None,
             rests,
         };
@@ -630,8 +664,10 @@ impl Machine {
         if !self.config.declared_forgotten.contains(&Forgotten::Follows) {
             more.follows = place.unforeseen(remembered);
         }
-        place.end = place.end_of(self, remembered);
-        (place, more)
+        let answers: Vec<Answer> = place.answers();
+        let standing = self.source.standing(rank, start, &answers);
+        place.tell_end(self, remembered, standing);
+        (place, standing, more)
     }
 
     /// Results that a block uses and that are not remembered.

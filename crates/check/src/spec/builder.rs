@@ -279,7 +279,9 @@ impl Builder {
     /// Adds what it has counted to a digest of how the evaluation stands.
     pub(crate) fn hash_counts(&self, hasher: &mut ContentHasher) {
         let Unfinished { added, asked, asked_at, next_slot, .. } = &*self.progress.borrow();
-        (added, asked, next_slot, self.read_rank.is_read()).hash(hasher);
+        (next_slot, self.read_rank.is_read()).hash(hasher);
+        // Launches that overlap are known by their numbers.
+        self.setting.declares_overlap.then_some(added + asked).hash(hasher);
         // What may follow a question is known by where it was asked.
         asked_at.hash(hasher);
         self.blocks.borrow().hash(hasher);
