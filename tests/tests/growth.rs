@@ -25,12 +25,15 @@ fn searches_grow_as_they_are_known_to() {
         "decisions",
         "deferred",
         "exchange",
+        "leftovers",
         "loops",
         "meshes",
         "mutexes",
         "pairs",
         "polls",
         "pools",
+        "skips",
+        "variables",
     ] {
         let spec = load(&folder.join(family).with_extension("star")).expect("the family is good");
         for check in &spec.checks {

@@ -13,11 +13,17 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
 use crate::clock::{Actor, Clock};
-use crate::id::{ContentHasher, ThreadStart, fingerprint};
+use crate::host::value::CommId;
+use crate::id::{ContentHasher, ThreadStart, Token, fingerprint};
 use crate::judge::finding::OpRef;
 use crate::machine::Machine;
-use crate::rank::LocId;
+use crate::members::MemberList;
+use crate::order::ahead::UsedAhead;
+use crate::order::dependence::Object;
+use crate::rank::{LocId, Rank};
 use crate::remembered::{Forgotten, RememberedPast};
 use crate::state::RankState;
 use crate::walk::Rows;
@@ -41,6 +47,10 @@ pub(crate) struct Sketch {
     asked: Box<[(Actor, u32)]>,
     /// What was asked of the knowledge of everybody, and the answers.
     known: Box<[(Actor, u32, bool)]>,
+    /// The least count of each counter in it.
+    counted: Box<[(Counter, u32)]>,
+    /// What all know who may use the tables that were looked at.
+    here: KnownToAll,
 }
 
 /// What is hashed of a sketch.
@@ -52,9 +62,39 @@ struct SketchOutline {
     open: Box<[OpenNumber]>,
 }
 
+/// What is counted from the beginning of a run on, where only how far counts lie apart makes a difference to what comes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Counter {
+    /// Collectives that each member launched on a communicator.
+    Collectives(CommId),
+    /// Host barriers and agreements that each of these ranks entered.
+    HostBarriers(MemberList),
+    /// Exchanges of handles that each of these ranks entered.
+    HandleExchanges(MemberList),
+    /// What a rank launched on the channels of a family of communicators.
+    Family(Rank, CommId),
+    /// All that a rank launched.
+    Launches(Rank),
+    /// Records of an event of a rank.
+    Records(Rank, Token),
+}
+
+impl Counter {
+    /// How many ranks count, each for itself.
+    fn ranks(&self, machine: &Machine) -> usize {
+        match self {
+            Self::Collectives(comm) => machine.members(*comm).len(),
+            Self::HostBarriers(members) | Self::HandleExchanges(members) => members.len(),
+            Self::Family(..) | Self::Launches(_) | Self::Records(..) => 1,
+        }
+    }
+}
+
 /// What stands in a sketch for numbers.
 #[derive(Debug, PartialEq, Eq)]
 enum OpenNumber {
+    /// How often something happened, counted from where all counts of it begin.
+    Counted(Counter, u32),
     /// The number of an operation.
     AskedAbout(Actor, u32),
     /// Of each actor, the number of the last operation that a clock of the sketch knows.
@@ -63,6 +103,8 @@ enum OpenNumber {
     RankNumber(u128),
     /// Values whose order says nothing, and that differ in their numbers at most.
     Alike(Box<[Box<[OpenNumber]>]>),
+    /// A value that makes no difference if all who may use it know what this clock knows.
+    UnlessKnown(usize, SketchOutline),
 }
 
 /// A part of a state as it is written down.
@@ -74,12 +116,15 @@ struct SketchDraft {
     marks: Vec<(u32, DraftMark)>,
     clocks: Vec<Clock>,
     known: Vec<(Actor, u32, bool)>,
+    counted: Vec<(Counter, u32)>,
 }
 
 /// What stands among the bytes of a draft.
 #[derive(Debug, Clone, Copy)]
 enum DraftMark {
     AskedAbout(Actor, u32),
+    /// A count stands here, the next one of the draft.
+    Counted,
     Clock,
     /// So many bytes follow that name a rank by its number.
     RankNumber(u32),
@@ -89,6 +134,10 @@ enum DraftMark {
     EndOfValue,
     /// The last of them has ended.
     EndOfUnordered,
+    /// A value follows that makes no difference if all know what the next clock does.
+    UnlessKnown,
+    /// The value that may make no difference ends.
+    EndOfUnlessKnown,
 }
 
 /// The part of a draft that is being read: the whole, or one of several values whose order says nothing.
@@ -98,6 +147,8 @@ struct DraftReading {
     open: Vec<OpenNumber>,
     /// The values that have ended of those inside it that are being read.
     values: Vec<SketchOutline>,
+    /// The clock of the value inside it that is being read and makes no difference if it is known.
+    awaited: Option<usize>,
 }
 
 impl DraftReading {
@@ -141,6 +192,7 @@ fn whole_or_hash(bytes: &[u8]) -> u128 {
 impl SketchDraft {
     fn outline(&self, alone: bool) -> SketchOutline {
         let (mut at, mut clocks) = (0, 0);
+        let mut counted = self.counted.iter();
         let mut inner = DraftReading::default();
         let mut outer: Vec<DraftReading> = Vec::new();
         for (before, mark) in &self.marks {
@@ -152,6 +204,11 @@ impl SketchDraft {
                     1_u8.hash(&mut inner.hasher);
                     inner.open.push(OpenNumber::AskedAbout(*actor, *epoch));
                 }
+                DraftMark::Counted => {
+                    3_u8.hash(&mut inner.hasher);
+                    let (counter, count) = counted.next().expect("each mark has its count");
+                    inner.open.push(OpenNumber::Counted(counter.clone(), *count));
+                }
                 DraftMark::Clock => {
                     2_u8.hash(&mut inner.hasher);
                     inner.open.push(OpenNumber::Clock(clocks));
@@ -162,6 +219,16 @@ impl SketchDraft {
                     inner.open.push(OpenNumber::RankNumber(whole_or_hash(&self.bytes[before..at])));
                 }
                 DraftMark::RankNumber(_) => {}
+                DraftMark::UnlessKnown => {
+                    inner.awaited = Some(clocks);
+                    clocks += 1;
+                    outer.push(std::mem::take(&mut inner));
+                }
+                DraftMark::EndOfUnlessKnown => {
+                    let value = std::mem::replace(&mut inner, outer.pop().expect("it has begun")).outline();
+                    let clock = inner.awaited.take().expect("it has begun");
+                    inner.open.push(OpenNumber::UnlessKnown(clock, value));
+                }
                 DraftMark::Unordered => outer.push(std::mem::take(&mut inner)),
                 DraftMark::EndOfValue => {
                     let around = outer.last_mut().expect("it is one of several");
@@ -178,8 +245,8 @@ impl SketchDraft {
         inner.outline()
     }
 
-    /// The sketch of what was written down. Then the draft is empty.
-    fn take(&mut self, alone: bool) -> Sketch {
+    /// The sketch of what was written down of tables whose users know so much. Then the draft is empty.
+    fn take(&mut self, alone: bool, here: &KnownToAll) -> Sketch {
         let outline = self.outline(alone);
         let asked = |(_, mark): &(u32, DraftMark)| {
             let DraftMark::AskedAbout(actor, epoch) = mark else { return None };
@@ -189,7 +256,14 @@ impl SketchDraft {
         self.bytes.clear();
         self.marks.clear();
         let (clocks, known) = (self.clocks.drain(..).collect(), self.known.drain(..).collect());
-        Sketch { outline, alone, clocks, asked, known }
+        let mut counted: Vec<(Counter, u32)> = Vec::new();
+        for (counter, count) in self.counted.drain(..) {
+            match counted.iter_mut().find(|(of, _)| *of == counter) {
+                Some((_, least)) => *least = (*least).min(count),
+                None => counted.push((counter, count)),
+            }
+        }
+        Sketch { outline, alone, clocks, asked, known, counted: counted.into(), here: here.clone() }
     }
 }
 
@@ -219,6 +293,10 @@ pub(crate) struct AskedAbout<'a> {
     /// For the clocks of all sketches in their order, of each actor, the number of the last of its operations that the clock
     /// knows; 0 if there is none.
     known: Vec<u32>,
+    /// Where the counts of each counter begin.
+    begin: FxHashMap<&'a Counter, u32>,
+    /// Whether it is left out how far counts lie apart.
+    counts_declared: bool,
 }
 
 /// An operation, and its number among those of its actor, from 1.
@@ -268,7 +346,15 @@ impl<'a> AskedAbout<'a> {
                 }
             }
         }
-        Self { sketches, operations, actors, known }
+        let counts_declared = machine.config.declared_forgotten.contains(&Forgotten::Counts);
+        Self {
+            sketches,
+            operations,
+            actors,
+            known,
+            begin: begin_of_counts(sketches, machine),
+            counts_declared,
+        }
     }
 
     /// The number of the last one of an actor up to a count; 0 if there is none.
@@ -279,6 +365,13 @@ impl<'a> AskedAbout<'a> {
         before.checked_sub(1).map_or(0, |last| operations[last].number)
     }
 
+    /// Whether those who know so much know all that a clock says of the operations that are asked about.
+    fn is_known_here(&self, clock: usize, here: &KnownToAll) -> bool {
+        let says = &self.known[clock * self.actors.len()..][..self.actors.len()];
+        let knows = |actor: Actor| here.up_to(actor).map_or(u32::MAX, |epoch| self.up_to(actor, epoch));
+        self.actors.iter().zip(says).all(|((actor, _), says)| *says <= knows(*actor))
+    }
+
     /// The identity of the whole.
     pub(crate) fn whole(&self) -> u128 {
         let mut hasher = ContentHasher::default();
@@ -287,7 +380,7 @@ impl<'a> AskedAbout<'a> {
         let (mut numbers, mut clocks) = (Vec::new(), 0);
         for sketch in self.sketches {
             sketch.outline.hash.hash(&mut hasher);
-            self.add_numbers(&sketch.outline.open, clocks, None, &mut numbers);
+            self.add_numbers(&sketch.outline.open, (sketch, clocks), None, &mut numbers);
             clocks += sketch.clocks.len();
         }
         numbers.hash(&mut hasher);
@@ -300,7 +393,7 @@ impl<'a> AskedAbout<'a> {
         let alone = |(rank, sketch): (u32, &&Sketch)| {
             let own = rank * actors_per_rank..(rank + 1) * actors_per_rank;
             numbers.clear();
-            self.add_numbers(&sketch.outline.open, clocks, Some(&own), &mut numbers);
+            self.add_numbers(&sketch.outline.open, (sketch, clocks), Some(&own), &mut numbers);
             clocks += sketch.clocks.len();
             fingerprint(&(sketch.outline.hash, &numbers))
         };
@@ -309,7 +402,13 @@ impl<'a> AskedAbout<'a> {
     }
 
     /// Adds the numbers of a sketch whose clocks begin there. Of `own`, the actors of a rank, only what is known of these.
-    fn add_numbers(&self, open: &[OpenNumber], clocks: usize, own: Option<&Range<u32>>, to: &mut Vec<u32>) {
+    fn add_numbers(
+        &self,
+        open: &[OpenNumber],
+        (sketch, clocks): (&Sketch, usize),
+        own: Option<&Range<u32>>,
+        to: &mut Vec<u32>,
+    ) {
         let is_told = |actor: Actor| own.is_none_or(|own| own.contains(&actor.0));
         let first = own.map_or(0, |own| own.start);
         for open in open {
@@ -318,6 +417,10 @@ impl<'a> AskedAbout<'a> {
                     if is_told(*actor) {
                         to.extend([actor.0 - first, self.up_to(*actor, *epoch), u32::from(*epoch > 0)]);
                     }
+                }
+                OpenNumber::Counted(counter, count) => {
+                    let begin = self.begin.get(counter).copied().unwrap_or(0);
+                    to.push(if self.counts_declared { 0 } else { count - begin });
                 }
                 OpenNumber::Clock(at) => {
                     let actors = self.actors.len();
@@ -337,11 +440,20 @@ impl<'a> AskedAbout<'a> {
                         to.extend(hash.to_le_bytes().as_chunks().0.iter().copied().map(u32::from_le_bytes));
                     }
                 }
+                OpenNumber::UnlessKnown(clock, value) => {
+                    if !self.is_known_here(clocks + clock, &sketch.here) {
+                        to.push(u32::MAX);
+                        to.extend(
+                            value.hash.to_le_bytes().as_chunks().0.iter().copied().map(u32::from_le_bytes),
+                        );
+                        self.add_numbers(&value.open, (sketch, clocks), own, to);
+                    }
+                }
                 OpenNumber::Alike(values) => {
                     let mut alike: Vec<Vec<u32>> = Vec::with_capacity(values.len());
                     for value in values {
                         let mut numbers = Vec::new();
-                        self.add_numbers(value, clocks, own, &mut numbers);
+                        self.add_numbers(value, (sketch, clocks), own, &mut numbers);
                         alike.push(numbers);
                     }
                     alike.sort_unstable();
@@ -355,6 +467,24 @@ impl<'a> AskedAbout<'a> {
             }
         }
     }
+}
+
+/// Where the counts of each counter begin: at the least one of the state. Who has no count yet stands at 0.
+fn begin_of_counts<'a>(sketches: &[&'a Sketch], machine: &Machine) -> FxHashMap<&'a Counter, u32> {
+    let mut least: FxHashMap<&Counter, (u32, usize)> = FxHashMap::default();
+    // The last sketch is of what ranks share, which counts nothing itself.
+    let of_ranks = sketches.len().saturating_sub(1);
+    for (at, sketch) in sketches.iter().enumerate() {
+        for (counter, count) in &sketch.counted {
+            let (least, ranks) = least.entry(counter).or_insert((*count, 0));
+            *least = (*least).min(*count);
+            *ranks += usize::from(at < of_ranks);
+        }
+    }
+    let all_count = |(counter, (least, ranks)): (&'a Counter, (u32, usize))| {
+        (ranks == counter.ranks(machine)).then_some((counter, least))
+    };
+    least.into_iter().filter_map(all_count).collect()
 }
 
 /// How far everybody knows each actor who may still do something: nobody asks about what lies before.
@@ -389,7 +519,12 @@ impl KnownToAll {
     }
 
     pub(crate) fn includes(&self, actor: Actor, epoch: u32) -> bool {
-        self.0.as_ref().is_none_or(|known| known[actor.0 as usize] >= epoch)
+        self.up_to(actor).is_none_or(|known| known >= epoch)
+    }
+
+    /// Up to which of its operations an actor is known; none if nobody is left who might not know it.
+    fn up_to(&self, actor: Actor) -> Option<u32> {
+        self.0.as_ref().map(|known| known[actor.0 as usize])
     }
 }
 
@@ -402,7 +537,13 @@ pub(crate) struct StateIdentity<'a> {
     everybody: &'a KnownToAll,
     /// What those know who may use the tables that are looked at.
     here: &'a KnownToAll,
-    /// How many answers each thread was given of the rank whose tables are looked at.
+    /// The keys and flags that somebody may still use.
+    ahead: UsedAhead,
+    /// The rank whose tables are looked at.
+    rank: Rank,
+    /// Whether what is looked at is not numbered yet: it stands in a graph or in a group that is open.
+    unnumbered: bool,
+    /// How many answers each of its threads was given.
     answers: Vec<(ThreadStart, u32)>,
     /// Whether it is asked what a rank is on its own.
     alone: bool,
@@ -445,29 +586,39 @@ impl<'a> StateIdentity<'a> {
     /// alone.
     pub(crate) fn new(machine: &'a Machine, everybody: &'a KnownToAll, alone: bool) -> Self {
         let remembered = machine.config.remembered.as_deref().expect("histories merge");
-        let draft = SketchDraft::default();
-        Self { draft, machine, remembered, everybody, here: everybody, answers: Vec::new(), alone }
+        Self {
+            draft: SketchDraft::default(),
+            machine,
+            remembered,
+            everybody,
+            here: everybody,
+            ahead: UsedAhead::default(),
+            rank: Rank(0),
+            unnumbered: false,
+            answers: Vec::new(),
+            alone,
+        }
     }
 
     /// What belongs to the identity of a rank, whose threads know so much.
     pub(crate) fn of_rank(
         &mut self,
-        rank: &RankState,
+        (rank, own): (Rank, &RankState),
         threads: &'a KnownToAll,
         identify: impl FnOnce(&mut Self),
     ) -> Sketch {
-        self.here = threads;
+        (self.rank, self.here) = (rank, threads);
         self.answers.clear();
-        self.answers.extend(rank.threads().iter().map(|thread| (thread.start(), thread.asked())));
+        self.answers.extend(own.threads().iter().map(|thread| (thread.start(), thread.asked())));
         identify(self);
-        self.draft.take(self.alone)
+        self.draft.take(self.alone, self.here)
     }
 
-    /// What belongs to the identity of what everybody uses.
-    pub(crate) fn of_shared(&mut self, identify: impl FnOnce(&mut Self)) -> Sketch {
-        self.here = self.everybody;
+    /// What belongs to the identity of what everybody uses, of which this may still be used.
+    pub(crate) fn of_shared(&mut self, ahead: UsedAhead, identify: impl FnOnce(&mut Self)) -> Sketch {
+        (self.here, self.ahead) = (self.everybody, ahead);
         identify(self);
-        self.draft.take(false)
+        self.draft.take(false, self.here)
     }
 
     fn mark(&mut self, mark: DraftMark) {
@@ -495,6 +646,15 @@ impl<'a> StateIdentity<'a> {
         self.declares_known() || self.here.includes(actor, epoch)
     }
 
+    /// Adds a value that can only tell what this clock knows: where all know that already who may use the value, it is as if it
+    /// was not there.
+    pub(crate) fn unless_known(&mut self, clock: &Clock, identify: impl FnOnce(&mut Self)) {
+        self.mark(DraftMark::UnlessKnown);
+        self.draft.clocks.push(clock.clone());
+        identify(self);
+        self.mark(DraftMark::EndOfUnlessKnown);
+    }
+
     fn declares_known(&self) -> bool {
         self.machine.config.declared_forgotten.contains(&Forgotten::Known)
     }
@@ -502,6 +662,32 @@ impl<'a> StateIdentity<'a> {
     /// Adds an operation about which somebody may ask whether it happened before; 0 for none.
     pub(crate) fn asked_about(&mut self, actor: Actor, epoch: u32) {
         self.mark(DraftMark::AskedAbout(actor, epoch));
+    }
+
+    /// Whether somebody may still use a key or a flag.
+    pub(crate) fn is_used(&self, object: Object) -> bool {
+        self.ahead.has(object)
+    }
+
+    /// The rank whose tables are looked at.
+    pub(crate) fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// Adds how often something happened, as far as it matters: how far it lies from other counts of the counter.
+    pub(crate) fn counted(&mut self, counter: Counter, count: u32) {
+        if self.unnumbered {
+            return count.hash(self);
+        }
+        self.mark(DraftMark::Counted);
+        self.draft.counted.push((counter, count));
+    }
+
+    /// Adds what has no numbers of its own yet: those that it will have are counted when it is launched.
+    pub(crate) fn unnumbered(&mut self, identify: impl FnOnce(&mut Self)) {
+        let before = std::mem::replace(&mut self.unnumbered, true);
+        identify(self);
+        self.unnumbered = before;
     }
 
     /// Adds values whose order says nothing, equal ones once.
@@ -563,7 +749,7 @@ macro_rules! identify_with_numbers {
     )*};
 }
 
-identify_with_numbers!(crate::rank::Rank, Actor, crate::term::Term, crate::term::Content);
+identify_with_numbers!(Rank, Actor, crate::term::Term, crate::term::Content);
 
 impl StateIdentity<'_> {
     /// Whether accesses at this place have ever been asked about.
@@ -586,12 +772,12 @@ pub(crate) use identify_as_hashed;
 
 identify_as_hashed! {
     bool, u8, u32, u64, i32, i64, usize, str,
-    crate::rank::Thread, crate::id::Token, ThreadStart,
-    crate::members::MemberList,
-    crate::host::value::CommId, crate::host::value::MemoryId, crate::host::value::AddressId,
+    crate::rank::Thread, Token, ThreadStart,
+    MemberList,
+    CommId, crate::host::value::MemoryId, crate::host::value::AddressId,
     crate::host::value::BlockId, crate::host::value::Buffer, crate::host::value::Value,
     crate::order::dependence::Object, crate::order::dependence::Access,
-    crate::noun::rendezvous::Rendezvous, crate::noun::p2p::Link, crate::noun::p2p::Handshake,
+    crate::noun::p2p::Link, crate::noun::p2p::Handshake,
     crate::program::Dtype, crate::program::ReduceOp, crate::program::Operation,
 }
 

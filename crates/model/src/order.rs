@@ -2,6 +2,7 @@
 //! Not here: what operations mean ([`crate::noun`]).
 
 pub(crate) mod advance;
+pub(crate) mod ahead;
 pub(crate) mod condition;
 pub(crate) mod dependence;
 pub(crate) mod persistent;

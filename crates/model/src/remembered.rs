@@ -37,11 +37,13 @@ pub enum Forgotten {
     Follows,
     /// In which order the segments of a pool were made.
     Numbers,
+    /// How far counts lie apart.
+    Counts,
 }
 
 impl Forgotten {
     /// All of them, in the order of declaration.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Answers,
         Self::Results,
         Self::Accesses,
@@ -53,6 +55,7 @@ impl Forgotten {
         Self::Between,
         Self::Follows,
         Self::Numbers,
+        Self::Counts,
     ];
 }
 
@@ -82,6 +85,8 @@ pub struct RememberedPast {
     pub asked: BTreeSet<LocId>,
     /// For how many further questions of the thread that records an event here somebody looks whether it is complete.
     pub records: BTreeMap<LocId, u32>,
+    /// Events of which it makes a difference whether they were ever recorded.
+    pub recorded: BTreeSet<Token>,
     /// Lists and maps that somebody looks into.
     pub read: BTreeSet<Object>,
     /// Agreements entered here in which some run ends: how a rank votes that waits for ever is told of it.
@@ -114,6 +119,7 @@ impl RememberedPast {
         self.counted.extend(&other.counted);
         self.shared.extend(&other.shared);
         self.asked.extend(&other.asked);
+        self.recorded.extend(&other.recorded);
         self.read.extend(&other.read);
         self.votes.extend(&other.votes);
         self.contents.extend(&other.contents);

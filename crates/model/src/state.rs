@@ -29,11 +29,13 @@ use crate::noun::pool::Pools;
 use crate::noun::store::Keys;
 use crate::noun::stream::StreamQueues;
 use crate::noun::thread::Threads;
+use crate::order::ahead::UsedAhead;
 use crate::order::dependence::Touches;
 use crate::program::Symmetry;
 use crate::rank::Rank;
 use crate::remembered::Forgotten;
 use crate::walk::{LocalHash, Renumber, Renumbering, walk};
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -346,7 +348,7 @@ impl State {
             let before = before.filter(|before| before.sketch.is_of(&everybody, alone)).cloned();
             let mut anew = || {
                 let identify = |to: &mut StateIdentity<'_>| self.identify_rank(rank, to);
-                identity.of_rank(self.rank(rank), &known.threads, identify)
+                identity.of_rank((rank, self.rank(rank)), &known.threads, identify)
             };
             if let Some(before) = &before {
                 debug_assert!(anew().is(&before.sketch), "a rank changed, and its sketch was kept");
@@ -356,7 +358,9 @@ impl State {
             self.hashes[rank.at()].sketched = Some(Arc::clone(&sketched));
             ranks.push(sketched);
         }
-        let shared = identity.of_shared(|to| self.identify_shared(to));
+        let has_words = self.has_keys() || self.has_flags();
+        let ahead = if has_words { machine.shared_ahead(self) } else { UsedAhead::default() };
+        let shared = identity.of_shared(ahead, |to| self.identify_shared(to));
         (ranks, shared)
     }
 
@@ -365,7 +369,11 @@ impl State {
         self.shared.identify(to);
         machine.identify_executed(self, to);
         if !machine.config.declared_forgotten.contains(&Forgotten::Votes) {
-            Machine::agreed_so_far(self).hash(to);
+            for (rendezvous, agreed) in Machine::agreed_so_far(self) {
+                rendezvous.identify(to);
+                agreed.identify(to);
+            }
+            u64::MAX.hash(to);
         }
         self.findings.keys().for_each(|key| key.hash(to));
         (self.undefined.is_some(), self.faults_used).hash(to);
@@ -394,11 +402,16 @@ impl State {
         let parts: Vec<&Sketch> = ranks.iter().map(|rank| &rank.sketch).chain([&shared]).collect();
         let asked = AskedAbout::of(&parts, machine);
         let alone = asked.alone(machine.config.actors_per_rank);
-        if alone.is_sorted() {
+        // What few look like first: the rank that is being played through then stays where choices are taken first, and comes
+        // to its end before another one begins.
+        let mut like: FxHashMap<u128, u32> = FxHashMap::default();
+        alone.iter().for_each(|looks| *like.entry(*looks).or_default() += 1);
+        let place = |looks: &u128| (like[looks], *looks);
+        if alone.is_sorted_by_key(place) {
             return Ok(asked.whole());
         }
         let mut order: Vec<u32> = (0..machine.config.ranks).collect();
-        order.sort_by_key(|rank| alone[*rank as usize]);
+        order.sort_by_key(|rank| place(&alone[*rank as usize]));
         Err(order)
     }
 

@@ -438,7 +438,7 @@ impl Machine {
                 (nodes.iter().enumerate().filter(of).map(|(at, _)| at).collect(), None)
             }
             Awaits::Record(event) => {
-                let records = |op: &Queued| matches!(op.work, Work::Record(of, _) if of == event);
+                let records = |op: &Queued| matches!(op.work, Work::Record(of) if of.event == event);
                 (Self::streams_where(state, nodes, rank, |stream| stream.queue().iter().any(records)), None)
             }
             Awaits::Flag(flag) => Self::flag_waits_for(state, nodes, flag, me),
@@ -615,12 +615,9 @@ impl Machine {
                 };
                 Self::waits_for_launches(nodes, partners, callers)
             }
-            Work::Wait(event, nth) => {
+            Work::Wait(record) => {
                 let targets = Self::streams_where(state, nodes, rank, |stream| {
-                    stream
-                        .queue()
-                        .iter()
-                        .any(|op| matches!(op.work, Work::Record(e, n) if (e, n) == (*event, *nth)))
+                    stream.queue().iter().any(|op| matches!(op.work, Work::Record(of) if of == *record))
                 });
                 (targets, None)
             }

@@ -131,8 +131,8 @@ impl Machine {
             Work::Flag(flag, act) => format!("{}.{}", self.name(*flag), act.words()),
             Work::Fresh(buffer) => format!("the first contents of {}", self.buffer_name(buffer)),
             Work::GiveBack(buffer) => format!("the free of {}", self.buffer_name(buffer)),
-            Work::Record(event, _) => format!("the record of {}", self.name(*event)),
-            Work::Wait(event, _) => format!("the wait for {}", self.name(*event)),
+            Work::Record(of) => format!("the record of {}", self.name(of.event)),
+            Work::Wait(of) => format!("the wait for {}", self.name(of.event)),
         }
     }
 

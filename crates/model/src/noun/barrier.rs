@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::host::value::Value;
+use crate::identity::{Counter, Identify, StateIdentity};
 use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
 use crate::members::MemberList;
@@ -94,7 +95,17 @@ pub(crate) struct Barriers {
     entered: Rows<MemberList, u32>,
 }
 
-walk!(struct Barriers { entered: hashed fixed });
+walk!(apart struct Barriers { entered: hashed fixed });
+
+impl Identify for Barriers {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
+        let Self { entered } = self;
+        to.unordered(entered.iter(), |(members, count), to| {
+            members.identify(to);
+            to.counted(Counter::HostBarriers(members.clone()), *count);
+        });
+    }
+}
 
 impl Op {
     /// Whether it is a vote of an agreement.

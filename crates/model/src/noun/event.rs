@@ -7,7 +7,7 @@ use crate::clock::Clock;
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::id::{ThreadStart, Token};
-use crate::identity::{Identify, StateIdentity};
+use crate::identity::{Counter, Identify, StateIdentity};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Kind, Mode};
 use crate::noun::graph::{CAPTURED_EVENT, INVALID_VALUE};
@@ -32,15 +32,45 @@ pub struct EventOp {
     pub stream: Token,
 }
 
-/// An event: how often it was recorded, and the clocks of the records that are complete.
+/// One of the records of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct NthRecord {
+    pub(crate) event: Token,
+    /// Its number among the records of the event, from 1; 0 before the first, for which nobody waits.
+    pub(crate) nth: u32,
+}
+
+impl Identify for NthRecord {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
+        let Self { event, nth } = self;
+        event.identify(to);
+        (*nth > 0).identify(to);
+        if *nth > 0 {
+            to.counted(Counter::Records(to.rank(), *event), *nth);
+        }
+    }
+}
+
+/// An event: how often it was recorded, and the clocks of complete records, as far as somebody may ask for them: the last
+/// record, and earlier ones that a stream or a pool still waits for.
 #[derive(Debug, Clone, Default)]
 struct Event {
     generation: u32,
     complete: BTreeMap<u32, Clock>,
+    /// How many wait for each record on streams and in pools, if any do.
+    awaited: BTreeMap<u32, u32>,
     /// The last record, if it was captured: it stands in a graph, and the event for nothing that anybody can wait for.
     captured: Option<OpRef>,
     /// Where the last record was made that was not captured, by which thread, and after how many answers.
     recorded: Option<LastRecord>,
+}
+
+impl Event {
+    /// Forgets the complete records that nobody asks for any more.
+    fn forget(&mut self) {
+        let Self { generation, complete, awaited, .. } = self;
+        complete.retain(|nth, _| nth == generation || awaited.contains_key(nth));
+    }
 }
 
 /// Where and when an event was recorded, as the thread counts that did it.
@@ -55,21 +85,43 @@ struct LastRecord {
 walk!(apart struct Event {
     generation: hashed fixed,
     complete: hashed moved,
+    // It follows from what waits.
+    awaited: explains fixed,
     captured: (Option::is_some) moved,
     recorded: explains fixed,
 });
 
-impl Identify for Event {
-    fn identify(&self, to: &mut StateIdentity<'_>) {
-        let Self { generation, complete, captured, recorded } = self;
-        generation.identify(to);
-        captured.identify(to);
-        complete.identify(to);
-        recorded.map(|LastRecord { loc, stream: _, by, answers: _ }| (loc, by)).identify(to);
-        let polled = recorded.is_none_or(|LastRecord { loc, by, answers, .. }| {
+impl Event {
+    /// The last record, if all that it can do is to tell what it knows: it is complete, and nobody asks about it.
+    fn only_tells(&self, event: Token, to: &StateIdentity<'_>) -> Option<&Clock> {
+        let Self { generation, complete, awaited, captured, recorded: _ } = self;
+        let matters = !awaited.is_empty()
+            || captured.is_some()
+            || to.remembered.recorded.contains(&event)
+            || self.is_polled(to);
+        complete.get(generation).filter(|_| !matters)
+    }
+
+    /// Whether somebody may look whether its last record is complete.
+    fn is_polled(&self, to: &StateIdentity<'_>) -> bool {
+        self.recorded.is_none_or(|LastRecord { loc, by, answers, .. }| {
             to.remembered.keeps_record(loc, to.answers_of(by).saturating_sub(answers))
-        });
-        if polled {
+        })
+    }
+
+    fn identify(&self, event: Token, to: &mut StateIdentity<'_>) {
+        let Self { generation, complete, awaited: _, captured, recorded } = self;
+        NthRecord { event, nth: *generation }.identify(to);
+        captured.identify(to);
+        complete.len().identify(to);
+        for (nth, done) in complete {
+            NthRecord { event, nth: *nth }.identify(to);
+            done.identify(to);
+        }
+        recorded.map(|LastRecord { stream, .. }| stream).identify(to);
+        if self.is_polled(to) {
+            // Where it was recorded is where it is remembered.
+            recorded.map(|LastRecord { loc, by, .. }| (loc, by)).identify(to);
             for done in complete.values() {
                 let known = to.is_known_here(done.actor(), done.epoch());
                 to.asked_about(done.actor(), if known { 0 } else { done.epoch() });
@@ -84,7 +136,26 @@ pub(crate) struct Events {
     rows: Rows<Token, Event>,
 }
 
-walk!(struct Events { rows: hashed moved });
+walk!(apart struct Events { rows: hashed moved });
+
+impl Identify for Events {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
+        let Self { rows } = self;
+        let mut rows: Vec<&(Token, Event)> = rows.iter().collect();
+        rows.sort_unstable_by_key(|(name, _)| *name);
+        for (name, event) in rows {
+            let identify = |to: &mut StateIdentity<'_>| {
+                name.identify(to);
+                event.identify(*name, to);
+            };
+            match event.only_tells(*name, to) {
+                Some(clock) => to.unless_known(clock, identify),
+                None => identify(to),
+            }
+        }
+        u64::MAX.hash(to);
+    }
+}
 
 impl RankState {
     /// How often an event was recorded.
@@ -92,9 +163,35 @@ impl RankState {
         Events::of(self).rows.get(&event).map_or(0, |event| event.generation)
     }
 
-    /// What is known since a record of an event is complete, if it is.
-    pub(crate) fn complete(&self, event: Token, generation: u32) -> Option<&Clock> {
-        Events::of(self).rows.get(&event).and_then(|event| event.complete.get(&generation))
+    /// The last record of an event.
+    pub(crate) fn last_record(&self, event: Token) -> NthRecord {
+        NthRecord { event, nth: self.generation(event) }
+    }
+
+    /// What is known since a record is complete, if it is: of the last one of an event, and of those that are awaited.
+    pub(crate) fn complete(&self, NthRecord { event, nth }: NthRecord) -> Option<&Clock> {
+        Events::of(self).rows.get(&event).and_then(|event| event.complete.get(&nth))
+    }
+
+    /// A stream or a pool waits for a record from now on.
+    pub(crate) fn awaits(&mut self, NthRecord { event, nth }: NthRecord) {
+        if nth > 0 {
+            *event_mut(self, event).awaited.entry(nth).or_insert(0) += 1;
+        }
+    }
+
+    /// One of those that waited for a record does no longer.
+    pub(crate) fn has_awaited(&mut self, NthRecord { event, nth }: NthRecord) {
+        if nth == 0 {
+            return;
+        }
+        let event = event_mut(self, event);
+        let waiting = event.awaited.get_mut(&nth).expect("it was awaited");
+        *waiting -= 1;
+        if *waiting == 0 {
+            event.awaited.remove(&nth);
+            event.forget();
+        }
     }
 
     /// When an event was recorded last, if a thread of the rank did it.
@@ -108,14 +205,17 @@ impl RankState {
     }
 
     /// A record of an event is complete.
-    pub(crate) fn completes(&mut self, event: Token, generation: u32, clock: Clock) {
-        event_mut(self, event).complete.insert(generation, clock);
+    pub(crate) fn completes(&mut self, NthRecord { event, nth }: NthRecord, clock: Clock) {
+        let event = event_mut(self, event);
+        event.complete.insert(nth, clock);
+        event.forget();
     }
 
     /// An event has so many records now, made or to come.
     pub(crate) fn note_records(&mut self, event: Token, generation: u32) {
         let event = event_mut(self, event);
         event.generation = event.generation.max(generation);
+        event.forget();
     }
 
     /// The last record of an event, if it was captured.
@@ -129,11 +229,12 @@ impl RankState {
     }
 
     /// One more record of an event is to come.
-    pub(crate) fn records(&mut self, event: Token) -> u32 {
-        let event = event_mut(self, event);
-        event.captured = None;
-        event.generation += 1;
-        event.generation
+    pub(crate) fn records(&mut self, event: Token) -> NthRecord {
+        let row = event_mut(self, event);
+        row.captured = None;
+        row.generation += 1;
+        row.forget();
+        NthRecord { event, nth: row.generation }
     }
 }
 
@@ -187,9 +288,9 @@ impl Cx<'_> {
         }
         let this = self.this();
         let recorded = LastRecord { loc: op.loc, stream, by: this.start(), answers: this.asked() };
-        let nth = self.me_mut().records(event);
+        let record = self.me_mut().records(event);
         event_mut(self.me_mut(), event).recorded = Some(recorded);
-        self.enqueue(stream, Work::Record(event, nth), op);
+        self.enqueue(stream, Work::Record(record), op);
         self.done(&[]);
     }
 
@@ -241,7 +342,7 @@ impl Cx<'_> {
         let given = self.this().chosen().to_vec();
         let seen = self
             .here()
-            .seen(event, u32::MAX, &mut NondetValues { given: &given }, || Nondet::Poll(event))
+            .seen(self.me().last_record(event), &mut NondetValues { given: &given }, || Nondet::Poll(event))
             .expect("polled before it runs");
         if let Some(done) = &seen {
             self.this_mut().clock_mut().join(done);
@@ -255,21 +356,20 @@ impl<'a> Here<'a> {
     /// semantics waits for it. Returns what was seen and, if complete, since when.
     pub(crate) fn seen(
         self,
-        event: Token,
-        nth: u32,
+        record: NthRecord,
         nondet: &mut NondetValues<'_>,
         of: impl FnOnce() -> Nondet,
     ) -> Result<Option<Clock>, Poll> {
         let (r, clock) = (self.me(), self.this().clock());
-        let nth = nth.min(r.generation(event));
-        if nth == 0 {
+        if record.nth == 0 {
+            self.m.ask_if_recorded(record.event);
             return Ok(Some(clock.clone()));
         }
-        if let Some(LastRecord { loc, by, answers, .. }) = r.recorded(event) {
+        if let Some(LastRecord { loc, by, answers, .. }) = r.recorded(record.event) {
             let own = self.this().start() == by;
             self.m.poll_record(loc, if own { self.this().asked() - answers } else { u32::MAX });
         }
-        let complete = r.complete(event, nth);
+        let complete = r.complete(record);
         let ordered = complete.is_some_and(|done| clock.after(done.actor(), done.epoch()));
         if !ordered {
             self.m.polled.store(true, Ordering::Relaxed);

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use crate::host::value::{Buffer, Value};
 use crate::id::Token;
+use crate::identity::{Counter, Identify, StateIdentity};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::members::MemberList;
@@ -104,7 +105,17 @@ pub(crate) struct Exchanges {
     entered: Rows<MemberList, u32>,
 }
 
-walk!(struct Exchanges { entered: hashed fixed });
+walk!(apart struct Exchanges { entered: hashed fixed });
+
+impl Identify for Exchanges {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
+        let Self { entered } = self;
+        to.unordered(entered.iter(), |(members, count), to| {
+            members.identify(to);
+            to.counted(Counter::HandleExchanges(members.clone()), *count);
+        });
+    }
+}
 
 impl Machine {
     pub(crate) fn exchange_meet(&self, state: &mut State, members: &[Rank], nth: u32, here: &[(Rank, u32)]) {

@@ -9,6 +9,7 @@ use crate::cx::Cx;
 use crate::cx::Here;
 use crate::describe::{Describe, Description};
 use crate::id::Token;
+use crate::identity::{Identify, StateIdentity};
 use crate::judge::deadlock::Awaits;
 use crate::judge::finding::OpRef;
 use crate::judge::finding::{About, Rule};
@@ -25,6 +26,7 @@ use crate::state::{State, Table};
 use crate::walk::walk;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::hash::Hash;
 
 /// What is compared with an awaited value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -192,9 +194,26 @@ pub(crate) struct Flags {
     cells: BTreeMap<Token, Cell<i64>>,
 }
 
-walk!(struct Flags { cells: hashed moved });
+walk!(apart struct Flags { cells: hashed moved });
+
+impl Identify for Flags {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
+        let Self { cells } = self;
+        let used = |flag: &Token| Object::named(ObjectKind::Flag, *flag);
+        for (flag, cell) in cells.iter().filter(|(flag, _)| to.is_used(used(flag))).collect::<Vec<_>>() {
+            flag.identify(to);
+            cell.identify(to);
+        }
+        u64::MAX.hash(to);
+    }
+}
 
 impl State {
+    /// Whether some flag was ever written.
+    pub(crate) fn has_flags(&self) -> bool {
+        !Flags::of(self.shared()).cells.is_empty()
+    }
+
     /// What a flag is now.
     pub(crate) fn flag_word(&self, flag: Token) -> i64 {
         Flags::of(self.shared()).cells.get(&flag).and_then(Cell::last).map_or(0, |write| write.value)

@@ -27,6 +27,7 @@ use crate::id::Token;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::noun::collective::Launch;
+use crate::noun::event::NthRecord;
 use crate::noun::group::LaunchedBy;
 use crate::noun::p2p::Transfers;
 use crate::noun::stream::{OwnName, Queued, Work};
@@ -247,7 +248,7 @@ impl Machine {
             return true;
         }
         let nth = graph.records.get(&event).map_or(0, |(nth, _)| *nth) + 1;
-        graph.push(stream, Work::Record(event, nth), op);
+        graph.push(stream, Work::Record(NthRecord { event, nth }), op);
         let reach = graph.streams[&stream].clone();
         graph.records.insert(event, (nth, reach));
         // A recorded call that failed is not there to be judged.
@@ -427,6 +428,7 @@ impl Cx<'_> {
         }
         if into.or(of).is_some() {
             self.access(Object::CAPTURE, Access::Write);
+            self.m.ask_if_recorded(event);
         }
         let r = self.me();
         let at = match (into, of) {
@@ -452,7 +454,7 @@ impl Cx<'_> {
         }
         let (nth, reach) = graph.records[&event].clone();
         merge(graph.streams.entry(stream).or_default(), &reach);
-        graph.push(stream, Work::Wait(event, nth), op);
+        graph.push(stream, Work::Wait(NthRecord { event, nth }), op);
         true
     }
 
@@ -652,17 +654,17 @@ impl Cx<'_> {
         // A replay waits for the one before it, whichever stream that was on.
         let own = |of: Token| m.own_name(OwnName::OfGraph { graph: name, of });
         let over = own(name);
-        let before = self.me().generation(over);
-        enqueue(self.state, stream, Work::Wait(over, before), op);
+        let before = self.me().last_record(over);
+        enqueue(self.state, stream, Work::Wait(before), op);
         let mut records: BTreeMap<Token, u32> = BTreeMap::new();
         let mut launched: BTreeMap<CommId, u32> = BTreeMap::new();
         let runs_on = |of: Token| if of == graph.origin { stream } else { own(of) };
         for node in graph.nodes.iter() {
             let on = runs_on(node.stream);
-            let mut instance = |state: &State, event: Token, nth: u32| {
-                let event = own(event);
+            let mut instance = |state: &State, captured: NthRecord| {
+                let event = own(captured.event);
                 let base = *records.entry(event).or_insert_with(|| state.rank(rank).generation(event));
-                (event, base + nth)
+                NthRecord { event, nth: base + captured.nth }
             };
             match &node.work {
                 Work::Kernel(_) | Work::Copy { .. } | Work::Flag(..) => {
@@ -684,24 +686,24 @@ impl Cx<'_> {
                     self.count_transfers(&issued);
                     enqueue(self.state, on, Work::Transfers(Arc::new(issued)), node.op);
                 }
-                Work::Record(event, nth) => {
-                    let (event, nth) = instance(self.state, *event, *nth);
-                    enqueue(self.state, on, Work::Record(event, nth), node.op);
+                Work::Record(captured) => {
+                    let record = instance(self.state, *captured);
+                    enqueue(self.state, on, Work::Record(record), node.op);
                 }
-                Work::Wait(event, nth) => {
-                    let (event, nth) = instance(self.state, *event, *nth);
-                    enqueue(self.state, on, Work::Wait(event, nth), node.op);
+                Work::Wait(captured) => {
+                    let record = instance(self.state, *captured);
+                    enqueue(self.state, on, Work::Wait(record), node.op);
                 }
             }
         }
         for node in graph.nodes.iter() {
-            if let Work::Record(event, nth) = node.work {
+            if let Work::Record(NthRecord { event, nth }) = node.work {
                 let event = own(event);
                 self.me_mut().note_records(event, records[&event] + nth);
             }
         }
-        enqueue(self.state, stream, Work::Record(over, before + 1), op);
-        self.me_mut().note_records(over, before + 1);
+        let over = self.me_mut().records(over);
+        enqueue(self.state, stream, Work::Record(over), op);
         self.done(&[]);
     }
 

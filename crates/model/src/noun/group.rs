@@ -10,7 +10,7 @@
 
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
-use crate::identity::identify_as_hashed;
+use crate::identity::{Identify, StateIdentity, identify_as_hashed};
 use crate::machine::Kind;
 use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
@@ -38,6 +38,7 @@ use crate::program::Operand;
 use crate::rank::Rank;
 use crate::state::{RankState, State, Table};
 use crate::walk::walk;
+use std::hash::Hash;
 
 /// Operations on groups of NCCL calls.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -252,7 +253,7 @@ pub(crate) struct Group {
     begun: Option<OpRef>,
 }
 
-walk!(struct Group {
+walk!(apart struct Group {
     depth: hashed fixed,
     failed: hashed fixed,
     making: hashed moved,
@@ -262,6 +263,23 @@ walk!(struct Group {
     first_issue: derived fixed,
     begun: explains moved,
 });
+
+impl Identify for Group {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
+        let Self { depth, failed, calls, making, makes_several, learned, first_issue, begun: _ } = self;
+        (depth, failed, makes_several).hash(to);
+        to.unnumbered(|to| {
+            making.identify(to);
+            calls.identify(to);
+        });
+        learned.identify(to);
+        let launches = *first_issue != Issue::default();
+        launches.identify(to);
+        if launches {
+            first_issue.identify(to.rank(), to);
+        }
+    }
+}
 
 impl Group {
     /// The call that will make the communicator or the window of a slot.

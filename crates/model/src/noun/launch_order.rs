@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::clock::{Actor, CausalPast, Clock};
 use crate::host::value::CommId;
 use crate::id::fingerprint;
-use crate::identity::{Identify, StateIdentity, identify_as_hashed};
+use crate::identity::{Counter, Identify, StateIdentity};
 use crate::judge::finding::OpRef;
 use crate::judge::finding::{About, FindingKey, Rule};
 use crate::machine::{Condition, Machine};
@@ -39,9 +39,14 @@ pub(crate) struct Issue {
     grouped: bool,
 }
 
-identify_as_hashed!(Issue);
-
 impl Issue {
+    /// Adds the place of a launch of this rank to an identity.
+    pub(crate) fn identify(self, rank: Rank, to: &mut StateIdentity<'_>) {
+        let Self { nth, grouped } = self;
+        to.counted(Counter::Launches(rank), nth);
+        grouped.identify(to);
+    }
+
     /// The launch that stands so far behind this one in its group.
     pub(crate) fn in_group(self, behind: u32) -> Self {
         Self { nth: self.nth + behind, grouped: true }
@@ -58,7 +63,18 @@ pub(crate) struct LaunchOrder {
 }
 
 // Only transfers have progress: ranks are told apart then.
-walk!(struct LaunchOrder { launched: hashed fixed, over: hashed fixed, progress: hashed fixed });
+walk!(apart struct LaunchOrder { launched: hashed fixed, over: hashed fixed, progress: hashed fixed });
+
+impl LaunchOrder {
+    fn identify(&self, family: CommId, to: &mut StateIdentity<'_>) {
+        let Self { launched, over, progress } = self;
+        let counter = Counter::Family(to.rank(), family);
+        to.counted(counter.clone(), *launched);
+        to.counted(counter, *over);
+        self.has_launched().identify(to);
+        progress.identify(to);
+    }
+}
 
 /// The last launches of one host thread of a rank among those that ran.
 #[derive(Debug, Clone)]
@@ -72,7 +88,7 @@ struct LastRan {
     alone: bool,
 }
 
-walk!(struct LastRan { by: hashed moved, issue: hashed fixed, called: hashed fixed, alone: hashed fixed });
+walk!(apart struct LastRan { by: hashed moved, issue: hashed fixed, called: hashed fixed, alone: hashed fixed });
 
 /// The launch orders of a rank.
 #[derive(Debug, Clone, Default)]
@@ -85,7 +101,18 @@ pub(crate) struct LaunchOrders {
     ran: Vec<LastRan>,
 }
 
-walk!(struct LaunchOrders { families: hashed moved, issued: derived fixed, ran: explains moved });
+walk!(apart struct LaunchOrders { families: hashed moved, issued: derived fixed, ran: explains moved });
+
+impl Identify for LaunchOrders {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
+        let Self { families, issued, ran: _ } = self;
+        to.counted(Counter::Launches(to.rank()), *issued);
+        to.unordered(families.iter(), |(family, order), to| {
+            family.identify(to);
+            order.identify(*family, to);
+        });
+    }
+}
 
 impl LaunchOrders {
     /// Whether all that ran was launched before this in every run.
@@ -144,7 +171,7 @@ impl Identify for Ran {
     fn identify(&self, to: &mut StateIdentity<'_>) {
         let Self { rank, issue, called, began, op } = self;
         rank.identify(to);
-        issue.hash(to);
+        issue.identify(*rank, to);
         op.identify(to);
         called.identify(to);
         for clock in [called, began] {
@@ -498,7 +525,8 @@ impl Machine {
             comm.identify(to);
             for ran in members.iter() {
                 let Ran { rank, issue, called, began, op } = ran;
-                (rank, issue).hash(to);
+                rank.hash(to);
+                issue.identify(*rank, to);
                 op.identify(to);
                 to.asked_about(called.actor(), called.epoch());
                 to.asked_about(began.actor(), began.epoch());

@@ -6,6 +6,7 @@ use crate::cx::Cx;
 use crate::cx::Here;
 use crate::describe::{Describe, Description};
 use crate::id::Token;
+use crate::identity::{Identify, StateIdentity};
 use crate::judge::deadlock::Awaits;
 use crate::judge::finding::{About, Rule};
 use crate::machine::{Kind, Machine};
@@ -15,6 +16,7 @@ use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{NondetValues, Poll};
 use crate::state::Table;
 use crate::walk::{Rows, walk};
+use std::hash::Hash;
 
 /// Operations on mutexes of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -102,7 +104,24 @@ pub(crate) struct Mutexes {
     rows: Rows<Token, Mutex>,
 }
 
-walk!(struct Mutexes { rows: hashed moved });
+walk!(apart struct Mutexes { rows: hashed moved });
+
+impl Identify for Mutexes {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
+        let Self { rows } = self;
+        let mut rows: Vec<&(Token, Mutex)> = rows.iter().collect();
+        rows.sort_unstable_by_key(|(name, _)| *name);
+        for row in rows {
+            // One that is free and tells nobody anything new is one that was never held.
+            if row.1.holder.is_none() {
+                to.unless_known(&row.1.released, |to| row.identify(to));
+            } else {
+                row.identify(to);
+            }
+        }
+        u64::MAX.hash(to);
+    }
+}
 
 impl Here<'_> {
     fn holder_of(self, mutex: Token) -> Option<u32> {

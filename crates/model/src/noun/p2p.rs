@@ -776,7 +776,8 @@ impl Cx<'_> {
         let parts = m.parted(self.state, comm, rank, transfers);
         let planned = if parts.len() == 1 { Planned::Whole } else { Planned::Part };
         for transfers in parts {
-            let launch = Transfers { comm, sequence: 0, issue: Issue::default(), transfers, planned };
+            let (family, issue) = (self.me().family(comm), Issue::default());
+            let launch = Transfers { comm, family, sequence: 0, issue, transfers, planned };
             self.launch_part((launch, op), stream);
         }
     }

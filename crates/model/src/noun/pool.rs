@@ -7,7 +7,7 @@
 
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
-use crate::identity::identify_as_hashed;
+use crate::identity::{Identify, StateIdentity, identify_as_hashed};
 use crate::judge::deadlock::Awaits;
 use crate::machine::Kind;
 use crate::op::{MemoryKind, Show, Verb};
@@ -20,6 +20,7 @@ use crate::host::value::{AddressId, BlockId, Buffer, MemoryId, Owner, Value};
 use crate::id::Token;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
+use crate::noun::event::NthRecord;
 use crate::noun::memory::ByteRange;
 use crate::noun::stream::{Queued, Work};
 use crate::order::dependence::{Access, Object, ObjectKind};
@@ -347,13 +348,22 @@ struct Pool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct DeferredFree {
     block: BlockId,
-    event: Token,
-    nth: u32,
+    record: NthRecord,
     /// The stream of that record; none before the first.
     stream: Option<Token>,
 }
 
-identify_as_hashed!(SizeClasses, TieBreak, Segment, DeferredFree);
+identify_as_hashed!(SizeClasses, TieBreak, Segment);
+
+impl Identify for DeferredFree {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
+        let Self { block, record, stream } = self;
+        block.identify(to);
+        record.identify(to);
+        stream.identify(to);
+    }
+}
+
 walk!(struct Pool {
     classes: hashed fixed,
     tie: hashed fixed,
@@ -612,10 +622,14 @@ impl Cx<'_> {
         // An undeclared pool exists from its first use.
         let pool = m.pool_mut(self.state, rank, *token);
         let mut back = Vec::new();
+        let mut seen = Vec::new();
         for (id, _) in returned {
-            pool.deferred.retain(|deferred| deferred.block != id);
+            seen.extend(pool.deferred.extract_if(.., |deferred| deferred.block == id));
             back.extend(range_of(pool, id));
             give_back(pool, id);
+        }
+        for deferred in seen {
+            self.me_mut().has_awaited(deferred.record);
         }
         for range in back {
             m.forget_contents(self.state, rank, *token, &range);
@@ -723,11 +737,14 @@ impl Cx<'_> {
             Owner::Pool(pool) => {
                 self.access(Object::named(ObjectKind::Pool, pool), Access::Write);
                 let deferred = after.map(|event| {
-                    let (nth, stream) = (self.me().generation(event), self.me().recorded_on(event));
-                    DeferredFree { block, event, nth, stream }
+                    let (record, stream) = (self.me().last_record(event), self.me().recorded_on(event));
+                    DeferredFree { block, record, stream }
                 });
-                match deferred {
-                    Some(_) => self.me_mut().forget_uses(buffer.memory, block),
+                match &deferred {
+                    Some(deferred) => {
+                        self.me_mut().awaits(deferred.record);
+                        self.me_mut().forget_uses(buffer.memory, block);
+                    }
                     None => self.give_back_in_order(&buffer),
                 }
                 let row = m.pool_mut(self.state, rank, pool);
@@ -863,11 +880,11 @@ impl<'a> Here<'a> {
         let deferred = if m.captures(state, rank) { Vec::new() } else { pool.deferred.clone() };
         // Streams on which something is not complete: nobody asks about what lies behind it (the same function).
         let mut busy: Vec<Token> = Vec::new();
-        for DeferredFree { block, event, nth, stream } in deferred {
+        for DeferredFree { block, record, stream } in deferred {
             if stream.is_some_and(|stream| busy.contains(&stream)) {
                 continue;
             }
-            match self.seen(event, nth, nondet, || Nondet::Deferred(event))? {
+            match self.seen(record, nondet, || Nondet::Deferred(record.event))? {
                 Some(done) => {
                     returned.push((block, done));
                     give_back(pool.to_mut(), block);

@@ -7,6 +7,7 @@ use crate::clock::Clock;
 use crate::cx::Cx;
 use crate::host::value::{CommId, Value};
 use crate::id::Token;
+use crate::identity::{Counter, Identify, StateIdentity};
 use crate::judge::finding::OpRef;
 use crate::machine::{CommInfo, Connections, InFlight, Machine};
 use crate::members::MemberList;
@@ -19,6 +20,7 @@ use crate::op::Op;
 use crate::platform::SplitWithTheDead;
 use crate::rank::Rank;
 use crate::state::{RankState, State};
+use std::hash::Hash;
 
 /// What threads wait for together. The n-th event of a kind pairs with the others' n-th by order alone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,6 +37,19 @@ pub enum Rendezvous {
     Host(MemberList, u32),
     /// The n-th exchange of handles of these ranks.
     Exchange(MemberList, u32),
+}
+
+impl Identify for Rendezvous {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
+        let (counter, nth) = match self {
+            Self::Host(members, nth) => (Counter::HostBarriers(members.clone()), nth),
+            Self::Exchange(members, nth) => (Counter::HandleExchanges(members.clone()), nth),
+            // Communicators and windows are named by these numbers.
+            Self::Init(..) | Self::Setup(..) | Self::Connect(..) | Self::Link(..) => return self.hash(to),
+        };
+        counter.hash(to);
+        to.counted(counter, *nth);
+    }
 }
 
 impl Machine {

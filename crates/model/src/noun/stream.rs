@@ -192,7 +192,11 @@ impl Machine {
         let r = state.rank(rank);
         let at = r.stream_named(stream);
         if let Some(at) = at {
-            state.rank_mut(rank).stream_mut(at).push(op);
+            let r = state.rank_mut(rank);
+            if let Work::Wait(record) = op.work {
+                r.awaits(record);
+            }
+            r.stream_mut(at).push(op);
             return;
         }
         if !self.fits(r.threads().len(), r.streams().len() + 1) {
@@ -200,7 +204,11 @@ impl Machine {
         }
         let nth = u32::try_from(r.streams().len()).expect("few streams a rank");
         let clock = self.nothing.child(self.stream_actor(rank, nth));
-        state.rank_mut(rank).add_stream(stream, Stream::new(clock, op));
+        let r = state.rank_mut(rank);
+        if let Work::Wait(record) = op.work {
+            r.awaits(record);
+        }
+        r.add_stream(stream, Stream::new(clock, op));
     }
 
     /// Whether what a synchronize waits for is over.
@@ -211,7 +219,7 @@ impl Machine {
             Value::Event(event) => {
                 r.captured_record(event).is_some()
                     || r.generation(event) == 0
-                    || r.complete(event, r.generation(event)).is_some()
+                    || r.complete(r.last_record(event)).is_some()
             }
             _ => r.streams().iter().all(|(_, stream)| stream.is_empty()),
         }
@@ -231,7 +239,7 @@ impl Machine {
                 | Work::GiveBack(_),
             ) => true,
             Some(Work::Flag(flag, act)) => Self::flag_allows(state, *flag, *act),
-            Some(Work::Wait(event, nth)) => *nth == 0 || r.complete(*event, *nth).is_some(),
+            Some(Work::Wait(record)) => record.nth == 0 || r.complete(*record).is_some(),
         }
     }
 
@@ -294,14 +302,15 @@ impl Machine {
                 self.act(state, (flag, act), &mut clock, head.op);
                 *state.rank_mut(rank).stream_mut(stream).clock_mut() = clock;
             }
-            Work::Record(event, nth) => {
+            Work::Record(record) => {
                 let clock = r.stream(stream).clock().clone();
-                r.completes(event, nth, clock);
+                r.completes(record, clock);
             }
-            Work::Wait(event, nth) => {
-                if let Some(done) = r.complete(event, nth).cloned() {
+            Work::Wait(record) => {
+                if let Some(done) = r.complete(record).cloned() {
                     r.stream_mut(stream).clock_mut().join(&done);
                 }
+                r.has_awaited(record);
             }
             Work::GiveBack(_) => unreachable!("judged above"),
             Work::Collective(_) | Work::Transfers(_) => {
@@ -379,8 +388,8 @@ impl Cx<'_> {
             return;
         }
         // The most recent record at the time of the call; before any, the wait does nothing.
-        let recorded = self.me().generation(event);
-        self.enqueue(stream, Work::Wait(event, recorded), self.op);
+        let recorded = self.me().last_record(event);
+        self.enqueue(stream, Work::Wait(recorded), self.op);
         self.done(&[]);
     }
 
@@ -401,7 +410,7 @@ impl Cx<'_> {
                 Value::Stream(stream) => {
                     r.stream_named(stream).map(|at| r.stream(at).clock().clone()).into_iter().collect()
                 }
-                Value::Event(event) => r.complete(event, r.generation(event)).cloned().into_iter().collect(),
+                Value::Event(event) => r.complete(r.last_record(event)).cloned().into_iter().collect(),
                 _ => r.streams().iter().map(|(_, stream)| stream.clock().clone()).collect(),
             }
         };

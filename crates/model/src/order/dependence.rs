@@ -161,6 +161,9 @@ impl Identify for Touches {
             if to.machine.config.contended.contains(object) && !object.is_shared() {
                 continue;
             }
+            if object.is_shared() && !to.is_used(*object) {
+                continue;
+            }
             let epochs = |row: &Last| [row.read, row.mutation, row.call];
             let mut rows = rows
                 .iter()

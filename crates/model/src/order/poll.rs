@@ -227,7 +227,8 @@ impl<'a> Here<'a> {
             Question::EventQuery { .. } if self.forbidden_query().is_some() => Ok(()),
             Question::EventQuery { event } if self.me().captured_record(*event).is_some() => Ok(()),
             Question::EventQuery { event } => {
-                self.seen(*event, u32::MAX, &mut nondet, || Nondet::Poll(*event)).map(|_| ())
+                let last = self.me().last_record(*event);
+                self.seen(last, &mut nondet, || Nondet::Poll(*event)).map(|_| ())
             }
             Question::MapItems { map, order } => {
                 m.decide_items(state, rank, *map, *order, &mut nondet).map(|_| ())

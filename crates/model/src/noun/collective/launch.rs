@@ -6,12 +6,13 @@ use std::sync::Arc;
 use super::{Collective, CollectiveKind, Declared};
 use crate::host::value::{Buffer, CommId};
 use crate::id::Token;
-use crate::identity::identify_as_hashed;
+use crate::identity::{Counter, Identify, StateIdentity, identify_as_hashed};
 use crate::judge::finding::OpRef;
 use crate::noun::launch_order::Issue;
 use crate::platform::KernelPath;
 use crate::program::{Dtype, ReduceOp};
 use crate::walk::walk;
+use std::hash::Hash;
 
 /// The parameters of a collective. Copied out of the program, which a large job would otherwise read twice.
 #[derive(Debug, Clone, Copy, Hash)]
@@ -74,7 +75,7 @@ pub(crate) struct Launch {
 }
 
 identify_as_hashed!(Call, KernelPath, Recorded);
-walk!(struct Launch {
+walk!(apart struct Launch {
     // What the operation says follows from its position.
     call: derived fixed,
     comm: derived fixed,
@@ -92,3 +93,32 @@ walk!(struct Launch {
     recorded: hashed fixed,
     op: (OpRef::position) moved,
 });
+
+impl Identify for Launch {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
+        let Self {
+            call,
+            comm,
+            family,
+            nth,
+            written,
+            sequence,
+            issue,
+            send,
+            recv,
+            send_window,
+            recv_window,
+            path,
+            companions,
+            recorded,
+            op,
+        } = self;
+        (call, comm, family).hash(to);
+        to.counted(Counter::Collectives(*comm), *nth);
+        to.counted(Counter::Collectives(*comm), *written);
+        to.counted(Counter::Family(to.rank(), *family), *sequence);
+        issue.identify(to.rank(), to);
+        (send, recv, send_window, recv_window, path, companions, recorded).hash(to);
+        op.identify(to);
+    }
+}

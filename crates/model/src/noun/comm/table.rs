@@ -4,13 +4,14 @@
 use crate::clock::{Actor, Clock};
 use crate::host::value::CommId;
 use crate::id::Token;
-use crate::identity::{Identify, StateIdentity, identify_as_hashed};
+use crate::identity::{Counter, Identify, StateIdentity, identify_as_hashed};
 use crate::judge::finding::OpRef;
 use crate::noun::comm::Resources;
 use crate::noun::p2p::Links;
 use crate::noun::window::{Window, Windows};
 use crate::state::{RankState, Table};
 use crate::walk::{Rows, walk};
+use std::hash::Hash;
 
 /// What a rank may still do with a communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -49,8 +50,8 @@ pub(crate) struct CommState {
     pub(super) completed: Vec<Clock>,
 }
 
-identify_as_hashed!(Resources, Life);
-walk!(struct CommState {
+identify_as_hashed!(Resources);
+walk!(apart struct CommState {
     size: hashed fixed,
     family: hashed fixed,
     children: hashed fixed,
@@ -66,6 +67,31 @@ walk!(struct CommState {
     windows: hashed moved,
     completed: hashed moved,
 });
+
+impl CommState {
+    fn identify(&self, comm: CommId, to: &mut StateIdentity<'_>) {
+        let Self {
+            size,
+            family,
+            children,
+            setups,
+            address,
+            connected,
+            life,
+            parting,
+            ended_by: _,
+            launched,
+            links,
+            windows,
+            completed,
+        } = self;
+        (size, family, children, setups, address, connected, life, parting).hash(to);
+        to.counted(Counter::Collectives(comm), *launched);
+        links.identify(to);
+        windows.identify(to);
+        completed.identify(to);
+    }
+}
 
 impl CommState {
     /// A communicator that was just entered.
@@ -193,12 +219,24 @@ pub(crate) struct Comms {
     pub(super) promised: Vec<(u32, CommId)>,
 }
 
-walk!(struct Comms {
+walk!(apart struct Comms {
     states: hashed moved,
     inits: derived fixed,
     free_addresses: hashed fixed,
     promised: hashed fixed,
 });
+
+impl Identify for Comms {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
+        let Self { states, inits, free_addresses, promised } = self;
+        to.unordered(states.iter(), |(comm, state), to| {
+            comm.identify(to);
+            state.identify(*comm, to);
+        });
+        inits.identify(to);
+        (free_addresses, promised).hash(to);
+    }
+}
 
 /// A thread's last call on a communicator.
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::CaptureMode;
 use crate::host::value::{BlockId, CommId};
 use crate::id::Token;
-use crate::identity::identify_as_hashed;
+use crate::identity::{Identify, StateIdentity, identify_as_hashed};
 use crate::judge::finding::OpRef;
 use crate::noun::collective::Launch;
 use crate::noun::stream::Work;
@@ -40,7 +40,16 @@ pub(super) struct GraphNode {
 }
 
 identify_as_hashed!(Stage, CaptureMode);
-walk!(struct GraphNode { stream: hashed fixed, work: hashed moved, op: (OpRef::position) moved });
+walk!(apart struct GraphNode { stream: hashed fixed, work: hashed moved, op: (OpRef::position) moved });
+
+impl Identify for GraphNode {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
+        let Self { stream, work, op } = self;
+        stream.identify(to);
+        to.unnumbered(|to| work.identify(to));
+        op.identify(to);
+    }
+}
 
 /// How many nodes of each stream are over at a point of the recording.
 pub(super) type Reach = BTreeMap<Token, u32>;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::host::value::{Buffer, CommId};
-use crate::identity::identify_as_hashed;
+use crate::identity::{Counter, Identify, StateIdentity, identify_as_hashed};
 use crate::judge::finding::OpRef;
 use crate::noun::collective::{CollectiveKind, Recorded};
 use crate::noun::launch_order::{Issue, Ran};
@@ -16,6 +16,7 @@ use crate::rank::Rank;
 use crate::state::{State, Table};
 use crate::term::Content;
 use crate::walk::walk;
+use std::hash::Hash;
 
 /// Half of a transfer, as one rank called it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,6 +104,8 @@ pub(crate) enum Planned {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Transfers {
     pub(crate) comm: CommId,
+    /// The communicator whose channels it uses.
+    pub(crate) family: CommId,
     /// Place in the launch order of the communicator's family on this rank.
     pub(crate) sequence: u32,
     pub(crate) issue: Issue,
@@ -111,13 +114,25 @@ pub(crate) struct Transfers {
 }
 
 // A transfer names ranks: they are told apart then.
-walk!(struct Transfers {
+walk!(apart struct Transfers {
     comm: hashed fixed,
+    family: derived fixed,
     sequence: hashed fixed,
     issue: hashed fixed,
     transfers: hashed fixed,
     planned: hashed fixed,
 });
+
+impl Identify for Transfers {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
+        let Self { comm, family, sequence, issue, transfers, planned } = self;
+        (comm, family).hash(to);
+        to.counted(Counter::Family(to.rank(), *family), *sequence);
+        issue.identify(to.rank(), to);
+        transfers.identify(to);
+        planned.identify(to);
+    }
+}
 
 /// How far the launch of transfers has come that is next.
 #[derive(Debug, Clone)]

@@ -62,12 +62,12 @@ impl Cx<'_> {
         }
         let event = m.own_name(OwnName::OfGroup { comm, stream: awaited });
         if !m.record_captured(self.state, rank, (event, awaited), of_awaited) {
-            let nth = self.me_mut().records(event);
-            self.enqueue(awaited, Work::Record(event, nth), of_awaited);
+            let record = self.me_mut().records(event);
+            self.enqueue(awaited, Work::Record(record), of_awaited);
         }
         if !self.wait_captured((stream, event)) {
-            let nth = self.me().generation(event);
-            self.enqueue(stream, Work::Wait(event, nth), op);
+            let record = self.me().last_record(event);
+            self.enqueue(stream, Work::Wait(record), op);
         }
     }
 }

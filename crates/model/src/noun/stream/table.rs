@@ -6,8 +6,10 @@ use std::collections::VecDeque;
 use super::{Queued, Work};
 use crate::clock::Clock;
 use crate::id::Token;
+use crate::identity::{Identify, StateIdentity};
 use crate::state::{RankState, Table};
 use crate::walk::walk;
+use std::hash::Hash;
 
 /// A stream: a queue whose head runs.
 #[derive(Debug, Clone)]
@@ -89,7 +91,22 @@ pub(crate) struct StreamQueues {
     rows: Vec<(Token, Stream)>,
 }
 
-walk!(struct StreamQueues { rows: hashed moved });
+walk!(apart struct StreamQueues { rows: hashed moved });
+
+impl Identify for StreamQueues {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
+        let Self { rows } = self;
+        for row in rows {
+            // A stream that is idle and tells nobody anything new is one that was never used.
+            if row.1.is_empty() {
+                to.unless_known(&row.1.clock, |to| row.identify(to));
+            } else {
+                row.identify(to);
+            }
+        }
+        u64::MAX.hash(to);
+    }
+}
 
 impl RankState {
     /// The streams, in the order of their first use.

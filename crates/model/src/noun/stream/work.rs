@@ -10,6 +10,7 @@ use crate::id::Token;
 use crate::identity::identify_as_hashed;
 use crate::judge::finding::OpRef;
 use crate::noun::collective::Launch;
+use crate::noun::event::NthRecord;
 use crate::noun::flag::FlagAct;
 use crate::noun::memory::Expectation;
 use crate::noun::p2p::Transfers;
@@ -28,8 +29,8 @@ pub(crate) enum Work {
     Flag(Token, FlagAct),
     Collective(Arc<Launch>),
     Transfers(Arc<Transfers>),
-    Record(Token, u32),
-    Wait(Token, u32),
+    Record(NthRecord),
+    Wait(NthRecord),
     /// A block is handed out: what it holds is its own initial term, once all before it is over. Whoever uses
     /// a block of a caching allocator fills it on its stream.
     Fresh(Arc<Buffer>),
@@ -48,8 +49,8 @@ walk!(enum Work {
     Collective(launch: hashed moved),
     // A transfer names a rank: ranks are told apart then.
     Transfers(launch: hashed fixed),
-    Record(event: hashed fixed, nth: hashed fixed),
-    Wait(event: hashed fixed, nth: hashed fixed),
+    Record(record: hashed fixed),
+    Wait(record: hashed fixed),
     Fresh(buffer: hashed fixed),
     GiveBack(buffer: hashed fixed),
 });

@@ -127,10 +127,30 @@ pub(crate) struct Threads {
 
 walk!(apart struct Threads { rows: hashed moved });
 
+impl Identify for Status {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
+        match self {
+            Self::Waiting(rendezvous) => {
+                // None of the others begins so.
+                u64::MAX.hash(to);
+                rendezvous.identify(to);
+            }
+            Self::Ready | Self::Stuck | Self::Done | Self::Exited(_) | Self::Killed => self.hash(to),
+        }
+    }
+}
+
 impl Identify for Threads {
     fn identify(&self, to: &mut StateIdentity<'_>) {
-        self.rows.len().hash(to);
-        self.rows.iter().for_each(|thread| thread.identify(to));
+        for thread in &self.rows {
+            // A thread that has returned and tells nobody anything new is one that never was.
+            if thread.status == Status::Done {
+                to.unless_known(&thread.clock, |to| thread.identify(to));
+            } else {
+                thread.identify(to);
+            }
+        }
+        u64::MAX.hash(to);
     }
 }
 
@@ -150,7 +170,8 @@ impl Identify for ThreadState {
             group,
             clock,
         } = self;
-        (start, status, chosen).hash(to);
+        (start, chosen).hash(to);
+        status.identify(to);
         group.identify(to);
         // Nothing is left to run.
         if matches!(status, Status::Done | Status::Exited(_)) && !to.remembered.shared.contains(start) {
