@@ -1,6 +1,7 @@
 //! What the author of a program says that a buffer holds: where its data come from, and what was made of them on the way.
 //! Not here: what it does hold ([`super`]).
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::{Accessed, overlap};
@@ -106,13 +107,48 @@ impl Terms {
         })
     }
 
-    /// Whether each byte is a reduction of bytes of all members that come from there.
+    /// Whether each byte is a reduction of bytes of all members that come from there, in whatever order and however nested:
+    /// a reduction within nodes and then between them is one of all.
     fn is_reduced(&self, term: Term, len: i128, from: From, (members, op): (&[Rank], ReduceOp)) -> bool {
+        let mut all = members.to_vec();
+        all.sort_unstable();
         self.all_pieces(term, 0, (0, len), &|term, start, range| {
-            let TermNode::Reduced(by, parts) = self.node(term) else { return false };
-            let of = |(part, member): (&Term, &Rank)| self.comes_from((*part, start), range, from, *member);
-            *by == op.name() && parts.len() == members.len() && parts.iter().zip(members).all(of)
+            let is_reduction = matches!(self.node(term), TermNode::Reduced(..));
+            is_reduction && self.reduced_of((term, start), range, from, op).is_some_and(|of| of == all)
         })
+    }
+
+    /// The ranks whose bytes are reduced there, in ascending order, if each byte is a reduction of those that come from
+    /// there on the same ranks. What is a maximum or a minimum once is it twice.
+    fn reduced_of(
+        &self,
+        (term, start): (Term, i128),
+        range: (i128, i128),
+        from: From,
+        op: ReduceOp,
+    ) -> Option<Vec<Rank>> {
+        let found: RefCell<Option<Vec<Rank>>> = RefCell::new(None);
+        let is_same = |ranks: Vec<Rank>| found.borrow_mut().get_or_insert_with(|| ranks.clone()) == &ranks;
+        let all = self.all_pieces(term, start, range, &|term, start, range| match (self.node(term), from) {
+            (TermNode::Kernel(name, by, _), From::Kernel(kernel)) => *name == kernel && is_same(vec![*by]),
+            (TermNode::Initial(by, name), From::Allocated(buffer)) => *name == buffer && is_same(vec![*by]),
+            (TermNode::Reduced(by, parts), _) if *by == op.name() => {
+                let of = |part: &Term| self.reduced_of((*part, start), range, from, op);
+                let Some(of) = parts.iter().map(of).collect::<Option<Vec<_>>>() else { return false };
+                // An average of averages is one of all if each of them is of as many.
+                if op == ReduceOp::Avg && of.iter().any(|ranks| ranks.len() != of[0].len()) {
+                    return false;
+                }
+                let mut ranks = of.concat();
+                ranks.sort_unstable();
+                if matches!(op, ReduceOp::Max | ReduceOp::Min) {
+                    ranks.dedup();
+                }
+                is_same(ranks)
+            }
+            _ => false,
+        });
+        found.into_inner().filter(|_| all)
     }
 
     /// Whether each member's share of the bytes comes from there on that member.
