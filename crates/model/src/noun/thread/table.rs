@@ -143,8 +143,8 @@ impl Identify for Status {
 impl Identify for Threads {
     fn identify(&self, to: &mut StateIdentity<'_>) {
         for thread in &self.rows {
-            // A thread that has returned and tells nobody anything new is one that never was.
-            if thread.status == Status::Done {
+            // A thread that has returned and tells nobody anything new is one that never was, unless others use its results.
+            if thread.status == Status::Done && !to.remembered.shared.contains(&thread.start) {
                 to.unless_known(&thread.clock, |to| thread.identify(to));
             } else {
                 thread.identify(to);
