@@ -427,6 +427,8 @@ fn replace(error: &starlark::Error) -> (String, Option<String>) {
         (text.clone(), "`==` compares")
     } else if says("unexpected keyword 'if', expected symbol ':'") {
         (text.clone(), "write `elif` for `else if`")
+    } else if says("unexpected symbol '=', expected symbol '('") {
+        (text.clone(), "`load` is a word of the language, which reads another file: choose another name")
     } else if says("unexpected symbol '='") {
         (text.clone(), "`==` compares; `=` gives a name a value, in a statement of its own")
     } else if says("`call()` not supported on type") && !says("`function`") {
