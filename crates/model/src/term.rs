@@ -411,7 +411,7 @@ impl Printed<'_> {
         };
         match self.terms.node(term) {
             // No piece of a row is there: the range leaves the memory.
-            TermNode::Part(..) | TermNode::Row(_) => out.push_str("(out of bounds)"),
+            TermNode::Part(..) | TermNode::Row(_) => out.push_str("(bytes of no buffer)"),
             TermNode::Forgotten(token) => {
                 let _ = write!(out, "(what {} held)", (self.name)(*token));
             }

@@ -313,7 +313,7 @@ fn fails(out: &mut String, explained: &Explained, title: &str, primary: Rule) {
 /// The rows below the lanes: contents, cause, rule, repairs, predictions.
 fn after_lanes(out: &mut String, explained: &Explained, shown: &Counterexample) {
     let (run, rule) = (explained.run(), shown.broken.rule);
-    data(out, &shown.run.outcome);
+    data(out, &shown.run.outcome, &shown.broken.sentence);
     because(out, shown);
     if shown.untried > 0 {
         let what = if shown.untried == 1 { "operation or cause was" } else { "operations and causes were" };
