@@ -295,8 +295,6 @@ pub(crate) struct AskedAbout<'a> {
     known: Vec<u32>,
     /// Where the counts of each counter begin.
     begin: FxHashMap<&'a Counter, u32>,
-    /// Whether it is left out how far counts lie apart.
-    counts_declared: bool,
 }
 
 /// An operation, and its number among those of its actor, from 1.
@@ -346,15 +344,7 @@ impl<'a> AskedAbout<'a> {
                 }
             }
         }
-        let counts_declared = machine.config.declared_forgotten.contains(&Forgotten::Counts);
-        Self {
-            sketches,
-            operations,
-            actors,
-            known,
-            begin: begin_of_counts(sketches, machine),
-            counts_declared,
-        }
+        Self { sketches, operations, actors, known, begin: begin_of_counts(sketches, machine) }
     }
 
     /// The number of the last one of an actor up to a count; 0 if there is none.
@@ -420,7 +410,7 @@ impl<'a> AskedAbout<'a> {
                 }
                 OpenNumber::Counted(counter, count) => {
                     let begin = self.begin.get(counter).copied().unwrap_or(0);
-                    to.push(if self.counts_declared { 0 } else { count - begin });
+                    to.push(count - begin);
                 }
                 OpenNumber::Clock(at) => {
                     let actors = self.actors.len();
@@ -646,9 +636,10 @@ impl<'a> StateIdentity<'a> {
         self.declares_known() || self.here.includes(actor, epoch)
     }
 
-    /// Adds a value that can only tell what this clock knows: where all know that already who may use the value, it is as if it
-    /// was not there.
-    pub(crate) fn unless_known(&mut self, clock: &Clock, identify: impl FnOnce(&mut Self)) {
+    /// Adds a value. If there is a clock, the value can only tell what that knows: where all know it already who may use the
+    /// value, it is as if it was not there.
+    pub(crate) fn unless_known(&mut self, clock: Option<&Clock>, identify: impl FnOnce(&mut Self)) {
+        let Some(clock) = clock else { return identify(self) };
         self.mark(DraftMark::UnlessKnown);
         self.draft.clocks.push(clock.clone());
         identify(self);
@@ -674,8 +665,19 @@ impl<'a> StateIdentity<'a> {
         self.rank
     }
 
+    /// Adds how often the rank entered something, by the members.
+    pub(crate) fn entered(&mut self, rows: &Rows<MemberList, u32>, counter: fn(MemberList) -> Counter) {
+        self.unordered(rows.iter(), |(members, count), to| {
+            members.identify(to);
+            to.counted(counter(members.clone()), *count);
+        });
+    }
+
     /// Adds how often something happened, as far as it matters: how far it lies from other counts of the counter.
     pub(crate) fn counted(&mut self, counter: Counter, count: u32) {
+        if self.machine.config.declared_forgotten.contains(&Forgotten::Counts) {
+            return;
+        }
         if self.unnumbered {
             return count.hash(self);
         }

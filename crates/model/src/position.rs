@@ -502,7 +502,8 @@ impl Machine {
             }
         }
         let Ok(block) = self.source.block(*rank, *start, answers) else { return EnteredPlace::Nothing };
-        let (mut place, standing, more) = self.new_place(&key, block, before.as_deref(), remembered);
+        let standing = self.source.standing(*rank, *start, answers);
+        let (mut place, more) = self.new_place(&key, (block, standing), before.as_deref(), remembered);
         place.nth = places.known.len();
         if let (Some(standing), Some(merged)) = (standing, places.merged.get(&place.end)) {
             place.alike = merged.standing.get(&standing).map(Arc::clone);
@@ -614,10 +615,10 @@ impl Machine {
     fn new_place(
         &self,
         (rank, start, answers): &HistoryKey,
-        block: Arc<Block>,
+        (block, standing): (Arc<Block>, Option<u128>),
         before: Option<&ProgramPlace>,
         remembered: &RememberedPast,
-    ) -> (ProgramPlace, Option<u128>, RememberedPast) {
+    ) -> (ProgramPlace, RememberedPast) {
         let (mut given, mut produced) = match before {
             Some(before) => (before.given.clone(), before.produced.clone()),
             None => (Vec::new(), Vec::new()),
@@ -664,10 +665,8 @@ impl Machine {
         if !self.config.declared_forgotten.contains(&Forgotten::Follows) {
             more.follows = place.unforeseen(remembered);
         }
-        let answers: Vec<Answer> = place.answers();
-        let standing = self.source.standing(rank, start, &answers);
         place.tell_end(self, remembered, standing);
-        (place, standing, more)
+        (place, more)
     }
 
     /// Results that a block uses and that are not remembered.

@@ -29,7 +29,6 @@ use crate::noun::pool::Pools;
 use crate::noun::store::Keys;
 use crate::noun::stream::StreamQueues;
 use crate::noun::thread::Threads;
-use crate::order::ahead::UsedAhead;
 use crate::order::dependence::Touches;
 use crate::program::Symmetry;
 use crate::rank::Rank;
@@ -358,9 +357,7 @@ impl State {
             self.hashes[rank.at()].sketched = Some(Arc::clone(&sketched));
             ranks.push(sketched);
         }
-        let has_words = self.has_keys() || self.has_flags();
-        let ahead = if has_words { machine.shared_ahead(self) } else { UsedAhead::default() };
-        let shared = identity.of_shared(ahead, |to| self.identify_shared(to));
+        let shared = identity.of_shared(machine.shared_ahead(self), |to| self.identify_shared(to));
         (ranks, shared)
     }
 

@@ -448,6 +448,16 @@ impl<K, V> Rows<K, V> {
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, (K, V)> {
         self.rows.iter()
     }
+
+    /// The rows in the order of their keys, which does not depend on what was used first.
+    pub(crate) fn by_key(&self) -> Vec<&(K, V)>
+    where
+        K: Ord,
+    {
+        let mut rows: Vec<&(K, V)> = self.rows.iter().collect();
+        rows.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        rows
+    }
 }
 
 impl<K, V: Renumber> Renumber for Rows<K, V> {

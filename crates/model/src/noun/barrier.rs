@@ -100,10 +100,7 @@ walk!(apart struct Barriers { entered: hashed fixed });
 impl Identify for Barriers {
     fn identify(&self, to: &mut StateIdentity<'_>) {
         let Self { entered } = self;
-        to.unordered(entered.iter(), |(members, count), to| {
-            members.identify(to);
-            to.counted(Counter::HostBarriers(members.clone()), *count);
-        });
+        to.entered(entered, Counter::HostBarriers);
     }
 }
 

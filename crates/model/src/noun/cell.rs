@@ -4,12 +4,15 @@
 //! counted from the last one that it knew. That edge is there in every run. The one that it saw may be later.
 //! Not here: what the words are for ([`crate::noun::store`], [`crate::noun::flag`]).
 
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use crate::clock::Clock;
 use crate::host::value::Value;
+use crate::id::Token;
 use crate::identity::{Identify, StateIdentity};
 use crate::judge::finding::OpRef;
+use crate::order::dependence::{Object, ObjectKind};
 use crate::walk::{Renumber, Renumbering};
 
 /// One write of a word.
@@ -78,6 +81,22 @@ impl<V: Word> Identify for Cell<V> {
         }
         (from.is_some(), since.len()).hash(to);
     }
+}
+
+/// Adds words of a kind, by their names, to an identity: those that somebody may still use.
+pub(crate) fn identify_used<V: Word>(
+    cells: &BTreeMap<Token, Cell<V>>,
+    kind: ObjectKind,
+    to: &mut StateIdentity<'_>,
+) {
+    for (name, cell) in cells {
+        if to.is_used(Object::named(kind, *name)) {
+            1_u8.hash(to);
+            name.identify(to);
+            cell.identify(to);
+        }
+    }
+    0_u8.hash(to);
 }
 
 impl<V> Renumber for Cell<V> {

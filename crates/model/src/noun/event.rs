@@ -141,17 +141,11 @@ walk!(apart struct Events { rows: hashed moved });
 impl Identify for Events {
     fn identify(&self, to: &mut StateIdentity<'_>) {
         let Self { rows } = self;
-        let mut rows: Vec<&(Token, Event)> = rows.iter().collect();
-        rows.sort_unstable_by_key(|(name, _)| *name);
-        for (name, event) in rows {
-            let identify = |to: &mut StateIdentity<'_>| {
+        for (name, event) in rows.by_key() {
+            to.unless_known(event.only_tells(*name, to), |to| {
                 name.identify(to);
                 event.identify(*name, to);
-            };
-            match event.only_tells(*name, to) {
-                Some(clock) => to.unless_known(clock, identify),
-                None => identify(to),
-            }
+            });
         }
         u64::MAX.hash(to);
     }

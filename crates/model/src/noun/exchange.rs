@@ -110,10 +110,7 @@ walk!(apart struct Exchanges { entered: hashed fixed });
 impl Identify for Exchanges {
     fn identify(&self, to: &mut StateIdentity<'_>) {
         let Self { entered } = self;
-        to.unordered(entered.iter(), |(members, count), to| {
-            members.identify(to);
-            to.counted(Counter::HandleExchanges(members.clone()), *count);
-        });
+        to.entered(entered, Counter::HandleExchanges);
     }
 }
 

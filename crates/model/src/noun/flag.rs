@@ -15,7 +15,7 @@ use crate::judge::finding::OpRef;
 use crate::judge::finding::{About, Rule};
 use crate::machine::Kind;
 use crate::machine::Machine;
-use crate::noun::cell::{Cell, ReadersOrdered, WordWrite};
+use crate::noun::cell::{Cell, ReadersOrdered, WordWrite, identify_used};
 use crate::noun::pool::Plan;
 use crate::noun::stream::Work;
 use crate::op::{Show, Verb};
@@ -26,7 +26,6 @@ use crate::state::{State, Table};
 use crate::walk::walk;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::hash::Hash;
 
 /// What is compared with an awaited value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -199,21 +198,11 @@ walk!(apart struct Flags { cells: hashed moved });
 impl Identify for Flags {
     fn identify(&self, to: &mut StateIdentity<'_>) {
         let Self { cells } = self;
-        let used = |flag: &Token| Object::named(ObjectKind::Flag, *flag);
-        for (flag, cell) in cells.iter().filter(|(flag, _)| to.is_used(used(flag))).collect::<Vec<_>>() {
-            flag.identify(to);
-            cell.identify(to);
-        }
-        u64::MAX.hash(to);
+        identify_used(cells, ObjectKind::Flag, to);
     }
 }
 
 impl State {
-    /// Whether some flag was ever written.
-    pub(crate) fn has_flags(&self) -> bool {
-        !Flags::of(self.shared()).cells.is_empty()
-    }
-
     /// What a flag is now.
     pub(crate) fn flag_word(&self, flag: Token) -> i64 {
         Flags::of(self.shared()).cells.get(&flag).and_then(Cell::last).map_or(0, |write| write.value)

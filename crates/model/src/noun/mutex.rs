@@ -109,15 +109,9 @@ walk!(apart struct Mutexes { rows: hashed moved });
 impl Identify for Mutexes {
     fn identify(&self, to: &mut StateIdentity<'_>) {
         let Self { rows } = self;
-        let mut rows: Vec<&(Token, Mutex)> = rows.iter().collect();
-        rows.sort_unstable_by_key(|(name, _)| *name);
-        for row in rows {
+        for row @ (_, Mutex { holder, released }) in rows.by_key() {
             // One that is free and tells nobody anything new is one that was never held.
-            if row.1.holder.is_none() {
-                to.unless_known(&row.1.released, |to| row.identify(to));
-            } else {
-                row.identify(to);
-            }
+            to.unless_known(holder.is_none().then_some(released), |to| row.identify(to));
         }
         u64::MAX.hash(to);
     }

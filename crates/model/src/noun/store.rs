@@ -13,7 +13,7 @@ use crate::judge::deadlock::Awaits;
 use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
 use crate::machine::{Kind, Mode};
-use crate::noun::cell::{Cell, ReadersOrdered, WordWrite};
+use crate::noun::cell::{Cell, ReadersOrdered, WordWrite, identify_used};
 use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use crate::order::dependence::{Access, Object, ObjectKind};
@@ -22,7 +22,6 @@ use crate::program::Operand;
 use crate::state::{State, Table};
 use crate::walk::walk;
 use std::collections::BTreeMap;
-use std::hash::Hash;
 
 /// Operations on the store.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -137,21 +136,11 @@ walk!(apart struct Keys { cells: hashed moved });
 impl Identify for Keys {
     fn identify(&self, to: &mut StateIdentity<'_>) {
         let Self { cells } = self;
-        let used = |key: &Token| Object::named(ObjectKind::StoreKey, *key);
-        for (key, cell) in cells.iter().filter(|(key, _)| to.is_used(used(key))).collect::<Vec<_>>() {
-            key.identify(to);
-            cell.identify(to);
-        }
-        u64::MAX.hash(to);
+        identify_used(cells, ObjectKind::StoreKey, to);
     }
 }
 
 impl State {
-    /// Whether some key was ever set.
-    pub(crate) fn has_keys(&self) -> bool {
-        !Keys::of(self.shared()).cells.is_empty()
-    }
-
     /// All values that keys have or had, as far as somebody may ask about them.
     pub(crate) fn stored(&self) -> impl Iterator<Item = &Value> {
         Keys::of(self.shared()).cells.values().flat_map(|cell| cell.writes()).filter_map(Option::as_ref)

@@ -191,24 +191,21 @@ impl Machine {
         let Some(op) = self.record_or(state, rank, stream, op) else { return };
         let r = state.rank(rank);
         let at = r.stream_named(stream);
-        if let Some(at) = at {
-            let r = state.rank_mut(rank);
-            if let Work::Wait(record) = op.work {
-                r.awaits(record);
-            }
-            r.stream_mut(at).push(op);
+        if at.is_none() && !self.fits(r.threads().len(), r.streams().len() + 1) {
             return;
         }
-        if !self.fits(r.threads().len(), r.streams().len() + 1) {
-            return;
-        }
-        let nth = u32::try_from(r.streams().len()).expect("few streams a rank");
-        let clock = self.nothing.child(self.stream_actor(rank, nth));
         let r = state.rank_mut(rank);
         if let Work::Wait(record) = op.work {
             r.awaits(record);
         }
-        r.add_stream(stream, Stream::new(clock, op));
+        match at {
+            Some(at) => r.stream_mut(at).push(op),
+            None => {
+                let nth = u32::try_from(r.streams().len()).expect("few streams a rank");
+                let clock = self.nothing.child(self.stream_actor(rank, nth));
+                r.add_stream(stream, Stream::new(clock, op));
+            }
+        }
     }
 
     /// Whether what a synchronize waits for is over.

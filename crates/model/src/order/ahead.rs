@@ -9,7 +9,7 @@ use crate::machine::Machine;
 use crate::noun::stream::Work;
 use crate::order::dependence::{Object, ObjectKind};
 use crate::order::persistent::SharedUse;
-use crate::position::{Behind, ProgramPlace};
+use crate::position::Behind;
 use crate::remembered::ProgramPoint;
 use crate::state::State;
 
@@ -30,16 +30,8 @@ impl UsedAhead {
     }
 
     fn add(&mut self, used: SharedUse) {
-        match used {
-            SharedUse::Read(key) | SharedUse::Write(key) => {
-                self.objects.insert(Object::named(ObjectKind::StoreKey, key));
-            }
-            SharedUse::Flag(flag, _) | SharedUse::Queued(flag, _) => {
-                self.objects.insert(Object::named(ObjectKind::Flag, flag));
-            }
-            SharedUse::Replay => self.replays = true,
-            SharedUse::Spawn(_) => {}
-        }
+        self.replays |= used == SharedUse::Replay;
+        self.objects.extend(used.object());
     }
 }
 
@@ -47,12 +39,27 @@ impl Machine {
     /// The keys and flags that somebody may still use.
     pub(crate) fn shared_ahead(&self, state: &State) -> UsedAhead {
         let mut ahead = UsedAhead::default();
+        let Some(follows) = self.config.remembered.as_deref().map(|remembered| &remembered.follows) else {
+            return UsedAhead { unknown: true, ..ahead };
+        };
         let mut points: Vec<ProgramPoint> = Vec::new();
+        // Behind most points of a program nobody uses a key or a flag.
+        let add_point = |points: &mut Vec<ProgramPoint>, point: ProgramPoint| {
+            if follows.contains_key(&point) && !points.contains(&point) {
+                points.push(point);
+            }
+        };
         for rank in state.ranks() {
             for thread in rank.threads().iter().filter(|thread| thread.running()) {
-                match thread.place() {
-                    Some(place) => add_place(&mut ahead, &mut points, place, thread.next()),
-                    None => ahead.unknown = true,
+                let Some(place) = thread.place() else { return UsedAhead { unknown: true, ..ahead } };
+                for used in place.uses_from(thread.next()) {
+                    ahead.add(used);
+                    place.starts(used).into_iter().for_each(|started| add_point(&mut points, started));
+                }
+                match place.behind() {
+                    Behind::Nothing => {}
+                    Behind::Question(asked) => add_point(&mut points, asked),
+                    Behind::Unknown => return UsedAhead { unknown: true, ..ahead },
                 }
             }
             for queued in rank.queued() {
@@ -61,11 +68,10 @@ impl Machine {
                 }
             }
         }
-        let follows = self.config.remembered.as_deref().map(|remembered| &remembered.follows);
         let mut at = 0;
         while let Some(point) = points.get(at).copied() {
             at += 1;
-            for used in follows.and_then(|follows| follows.get(&point)).into_iter().flatten() {
+            for used in &follows[&point] {
                 ahead.add(*used);
                 if let SharedUse::Spawn(start) = *used {
                     add_point(&mut points, ProgramPoint { start, asked: None, ..point });
@@ -73,26 +79,5 @@ impl Machine {
             }
         }
         ahead
-    }
-}
-
-/// Adds what a thread may still do, from an operation of its block on.
-fn add_place(ahead: &mut UsedAhead, points: &mut Vec<ProgramPoint>, place: &ProgramPlace, next: u32) {
-    for used in place.uses_from(next) {
-        ahead.add(used);
-        if let Some(started) = place.starts(used) {
-            add_point(points, started);
-        }
-    }
-    match place.behind() {
-        Behind::Nothing => {}
-        Behind::Question(asked) => add_point(points, asked),
-        Behind::Unknown => ahead.unknown = true,
-    }
-}
-
-fn add_point(points: &mut Vec<ProgramPoint>, point: ProgramPoint) {
-    if !points.contains(&point) {
-        points.push(point);
     }
 }

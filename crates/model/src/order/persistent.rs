@@ -49,6 +49,15 @@ pub enum SharedUse {
 }
 
 impl SharedUse {
+    /// The key or the flag that it works on; none where that is not said here.
+    pub(crate) fn object(self) -> Option<Object> {
+        match self {
+            Self::Read(key) | Self::Write(key) => Some(key_object(key)),
+            Self::Flag(flag, _) | Self::Queued(flag, _) => Some(flag_object(flag)),
+            Self::Replay | Self::Spawn(_) => None,
+        }
+    }
+
     /// What an operation has to do with keys and flags.
     #[expect(clippy::wildcard_enum_match_arm, reason = "other operations use neither")]
     pub(crate) fn of(op: &Op) -> Option<Self> {
@@ -426,14 +435,11 @@ impl Closing<'_> {
     }
 
     fn meets(&self, used: SharedUse, with: Clashing) -> ClashOutlook {
-        let object = match used {
-            SharedUse::Read(key) | SharedUse::Write(key) => key_object(key),
-            SharedUse::Flag(flag, _) | SharedUse::Queued(flag, _) => flag_object(flag),
-            SharedUse::Replay if with.object.kind == ObjectKind::Flag => return ClashOutlook::Clash,
-            SharedUse::Replay | SharedUse::Spawn(_) => return ClashOutlook::Nothing,
-        };
+        if used == SharedUse::Replay && with.object.kind == ObjectKind::Flag {
+            return ClashOutlook::Clash;
+        }
         // Nearly all uses are of other objects.
-        if object != with.object {
+        if used.object() != Some(with.object) {
             return ClashOutlook::Nothing;
         }
         let (writes, possible) = match used {

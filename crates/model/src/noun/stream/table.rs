@@ -96,13 +96,9 @@ walk!(apart struct StreamQueues { rows: hashed moved });
 impl Identify for StreamQueues {
     fn identify(&self, to: &mut StateIdentity<'_>) {
         let Self { rows } = self;
-        for row in rows {
+        for row @ (_, stream) in rows {
             // A stream that is idle and tells nobody anything new is one that was never used.
-            if row.1.is_empty() {
-                to.unless_known(&row.1.clock, |to| row.identify(to));
-            } else {
-                row.identify(to);
-            }
+            to.unless_known(stream.is_empty().then_some(&stream.clock), |to| row.identify(to));
         }
         u64::MAX.hash(to);
     }

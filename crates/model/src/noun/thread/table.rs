@@ -144,11 +144,8 @@ impl Identify for Threads {
     fn identify(&self, to: &mut StateIdentity<'_>) {
         for thread in &self.rows {
             // A thread that has returned and tells nobody anything new is one that never was, unless others use its results.
-            if thread.status == Status::Done && !to.remembered.shared.contains(&thread.start) {
-                to.unless_known(&thread.clock, |to| thread.identify(to));
-            } else {
-                thread.identify(to);
-            }
+            let only_tells = thread.status == Status::Done && !to.remembered.shared.contains(&thread.start);
+            to.unless_known(only_tells.then_some(&thread.clock), |to| thread.identify(to));
         }
         u64::MAX.hash(to);
     }
