@@ -527,7 +527,7 @@ pub(crate) struct StateIdentity<'a> {
     everybody: &'a KnownToAll,
     /// What those know who may use the tables that are looked at.
     here: &'a KnownToAll,
-    /// The keys and flags that somebody may still use.
+    /// What somebody may still use of what threads share, of those who may use the tables that are looked at.
     ahead: UsedAhead,
     /// The rank whose tables are looked at.
     rank: Rank,
@@ -600,6 +600,9 @@ impl<'a> StateIdentity<'a> {
         (self.rank, self.here) = (rank, threads);
         self.answers.clear();
         self.answers.extend(own.threads().iter().map(|thread| (thread.start(), thread.asked())));
+        // What a thread did that is alone on its rank it knows.
+        let alone = own.threads().len() < 2;
+        self.ahead = if alone { UsedAhead::unknown() } else { self.machine.shared_ahead([own]) };
         identify(self);
         self.draft.take(self.alone, self.here)
     }
@@ -655,7 +658,7 @@ impl<'a> StateIdentity<'a> {
         self.mark(DraftMark::AskedAbout(actor, epoch));
     }
 
-    /// Whether somebody may still use a key or a flag.
+    /// Whether somebody may still use what threads share.
     pub(crate) fn is_used(&self, object: Object) -> bool {
         self.ahead.has(object)
     }

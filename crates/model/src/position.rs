@@ -74,7 +74,7 @@ pub(crate) struct ProgramPlace {
     produced: Vec<ProducedResult>,
     /// How many of them there are before each operation of the block, and behind the last.
     produced_before: Vec<u32>,
-    /// What operations of the block have to do with keys and flags, by their numbers.
+    /// What operations of the block, and the question at its end, have to do with what threads share, by their numbers.
     uses: Vec<(u32, SharedUse)>,
     /// What the question at the end of the block is, and what is remembered there: histories are merged by it.
     end: u128,
@@ -152,7 +152,7 @@ pub(crate) enum Behind {
 }
 
 impl ProgramPlace {
-    /// What operations of the block have to do with keys and flags, from one on.
+    /// What operations of the block from one on, and its question, have to do with what threads share.
     pub(crate) fn uses_from(&self, next: u32) -> impl Iterator<Item = SharedUse> {
         let from = self.uses.partition_point(|(at, _)| *at < next);
         self.uses[from..].iter().map(|(_, used)| *used)
@@ -175,7 +175,7 @@ impl ProgramPlace {
         Some(ProgramPoint { rank: self.rank, start, asked: None })
     }
 
-    /// What the block does to keys and flags that was not found to follow the points that led to it.
+    /// What the block does to what threads share that was not found to follow the points that led to it.
     fn unforeseen(&self, remembered: &RememberedPast) -> BTreeMap<ProgramPoint, BTreeSet<SharedUse>> {
         let mut more: BTreeMap<ProgramPoint, BTreeSet<SharedUse>> = BTreeMap::new();
         if self.uses.is_empty() {
@@ -644,9 +644,7 @@ impl Machine {
         produced_before.push(u32::try_from(produced.len()).expect("few results"));
         let (rank, start) = (*rank, *start);
         let rests = Mutex::default();
-        let uses =
-            (0..).zip(&block.ops).filter_map(|(at, statement)| Some((at, SharedUse::of(&statement.op)?)));
-        let uses = uses.collect();
+        let uses = shared_uses(&block);
         let mut place = ProgramPlace {
             rank,
             start,
@@ -694,6 +692,17 @@ impl Machine {
         }
         more
     }
+}
+
+/// What operations of a block and its question have to do with what threads share.
+fn shared_uses(block: &Block) -> Vec<(u32, SharedUse)> {
+    let of_question = match &block.terminator {
+        Terminator::Ask(question, _) => SharedUse::of_question(question),
+        Terminator::Return | Terminator::Cut => None,
+    };
+    let of_ops = block.ops.iter().map(|statement| SharedUse::of(&statement.op));
+    let each = (0..).zip(of_ops.chain([of_question]));
+    each.filter_map(|(at, used)| Some((at, used?))).collect()
 }
 
 /// The last answers in which two histories differ, each to be remembered long enough to tell them apart, and `more`

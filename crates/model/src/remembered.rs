@@ -33,7 +33,7 @@ pub enum Forgotten {
     Known,
     /// Which clocks end between two operations of one actor.
     Between,
-    /// What threads may still do to keys and flags.
+    /// What threads may still do to what they share.
     Follows,
     /// In which order the segments of a pool were made.
     Numbers,
@@ -97,7 +97,7 @@ pub struct RememberedPast {
     pub numbers: BTreeSet<Token>,
     /// Whether somebody looks into all lists and maps of a rank.
     pub reads_all: bool,
-    /// What threads do to keys and flags behind each point: not of the past, but found with it.
+    /// What threads do to what they share behind each point: not of the past, but found with it.
     #[serde(with = "as_pairs")]
     pub follows: BTreeMap<ProgramPoint, BTreeSet<SharedUse>>,
     /// Whether so many histories were compared that telling them apart is cheaper.

@@ -357,7 +357,8 @@ impl State {
             self.hashes[rank.at()].sketched = Some(Arc::clone(&sketched));
             ranks.push(sketched);
         }
-        let shared = identity.of_shared(machine.shared_ahead(self), |to| self.identify_shared(to));
+        let ahead = machine.shared_ahead(self.ranks());
+        let shared = identity.of_shared(ahead, |to| self.identify_shared(to));
         (ranks, shared)
     }
 

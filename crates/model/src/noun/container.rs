@@ -133,16 +133,37 @@ impl Verb for MapOp {
 }
 
 impl MapOp {
-    fn object(&self) -> Object {
+    pub(crate) fn object(&self) -> Object {
         let (Self::Put { map, .. } | Self::Pop { map, .. } | Self::Clear { map, .. } | Self::Get { map, .. }) =
             self;
         Object::named(ObjectKind::Map, *map)
     }
 
-    fn how(&self) -> Access {
+    pub(crate) fn how(&self) -> Access {
         match self {
             Self::Put { .. } | Self::Pop { .. } | Self::Clear { .. } => Access::Write,
             Self::Get { .. } => Access::Read,
+        }
+    }
+}
+
+impl Question {
+    /// The list or the map that it looks into.
+    pub(crate) fn container(&self) -> Option<Object> {
+        match self {
+            Self::MapHas { map, .. } | Self::MapItems { map, .. } => {
+                Some(Object::named(ObjectKind::Map, *map))
+            }
+            Self::ListLen { list } => Some(Object::named(ObjectKind::List, *list)),
+            Self::Choose { .. }
+            | Self::Grew(_)
+            | Self::Failed(_)
+            | Self::Equal(..)
+            | Self::Truth(_)
+            | Self::Number(_)
+            | Self::Trimmed(_)
+            | Self::HasWindow { .. }
+            | Self::EventQuery { .. } => None,
         }
     }
 }
@@ -233,7 +254,7 @@ impl Verb for ListOp {
 }
 
 impl ListOp {
-    fn object(&self) -> Object {
+    pub(crate) fn object(&self) -> Object {
         let (Self::Push { list, .. }
         | Self::Set { list, .. }
         | Self::Pop { list, .. }
@@ -242,7 +263,7 @@ impl ListOp {
         Object::named(ObjectKind::List, *list)
     }
 
-    fn how(&self) -> Access {
+    pub(crate) fn how(&self) -> Access {
         match self {
             Self::Push { .. } | Self::Set { .. } | Self::Pop { .. } | Self::Clear { .. } => Access::Write,
             Self::Get { .. } => Access::Read,

@@ -60,8 +60,7 @@ impl Verb for MutexOp {
     }
 
     fn footprint(&self, _: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
-        let (Self::Lock { mutex } | Self::Unlock { mutex }) = self;
-        each(Object::named(ObjectKind::Mutex, *mutex), Access::Write);
+        each(self.object(), Access::Write);
     }
 
     fn ready(&self, here: Here<'_>, _: &mut NondetValues<'_>) -> Poll {
@@ -86,6 +85,13 @@ impl Verb for MutexOp {
             Self::Lock { mutex } => cx.lock(*mutex),
             Self::Unlock { mutex } => cx.unlock(*mutex),
         }
+    }
+}
+
+impl MutexOp {
+    pub(crate) fn object(&self) -> Object {
+        let (Self::Lock { mutex } | Self::Unlock { mutex }) = self;
+        Object::named(ObjectKind::Mutex, *mutex)
     }
 }
 

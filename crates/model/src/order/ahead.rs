@@ -1,5 +1,5 @@
-//! Which keys of the store and which flags somebody may still use, as far as a search has found: what was done to others makes
-//! no difference any more.
+//! What threads share and somebody may still use, as far as a search has found: what was done to the rest makes no difference
+//! any more. Keys of the store and flags are shared by all threads, locks, lists and maps by those of a rank.
 //!
 //! Not here: which uses clash ([`super::persistent`]).
 
@@ -11,9 +11,9 @@ use crate::order::dependence::{Object, ObjectKind};
 use crate::order::persistent::SharedUse;
 use crate::position::Behind;
 use crate::remembered::ProgramPoint;
-use crate::state::State;
+use crate::state::RankState;
 
-/// The keys and flags that somebody may still use.
+/// What somebody may still use of what threads share.
 #[derive(Debug, Default)]
 pub(crate) struct UsedAhead {
     objects: FxHashSet<Object>,
@@ -24,7 +24,12 @@ pub(crate) struct UsedAhead {
 }
 
 impl UsedAhead {
-    /// Whether somebody may still use a key or a flag.
+    /// Anything may still be used.
+    pub(crate) fn unknown() -> Self {
+        Self { unknown: true, ..Self::default() }
+    }
+
+    /// Whether somebody may still use an object of which that is followed.
     pub(crate) fn has(&self, object: Object) -> bool {
         self.unknown || self.replays && object.kind == ObjectKind::Flag || self.objects.contains(&object)
     }
@@ -36,22 +41,22 @@ impl UsedAhead {
 }
 
 impl Machine {
-    /// The keys and flags that somebody may still use.
-    pub(crate) fn shared_ahead(&self, state: &State) -> UsedAhead {
-        let mut ahead = UsedAhead::default();
+    /// What these ranks may still use of what threads share.
+    pub(crate) fn shared_ahead<'a>(&self, ranks: impl IntoIterator<Item = &'a RankState>) -> UsedAhead {
         let Some(follows) = self.config.remembered.as_deref().map(|remembered| &remembered.follows) else {
-            return UsedAhead { unknown: true, ..ahead };
+            return UsedAhead::unknown();
         };
+        let mut ahead = UsedAhead::default();
         let mut points: Vec<ProgramPoint> = Vec::new();
-        // Behind most points of a program nobody uses a key or a flag.
+        // Behind most points of a program nothing of it is used.
         let add_point = |points: &mut Vec<ProgramPoint>, point: ProgramPoint| {
             if follows.contains_key(&point) && !points.contains(&point) {
                 points.push(point);
             }
         };
-        for rank in state.ranks() {
+        for rank in ranks {
             for thread in rank.threads().iter().filter(|thread| thread.running()) {
-                let Some(place) = thread.place() else { return UsedAhead { unknown: true, ..ahead } };
+                let Some(place) = thread.place() else { return UsedAhead::unknown() };
                 for used in place.uses_from(thread.next()) {
                     ahead.add(used);
                     place.starts(used).into_iter().for_each(|started| add_point(&mut points, started));
@@ -59,7 +64,7 @@ impl Machine {
                 match place.behind() {
                     Behind::Nothing => {}
                     Behind::Question(asked) => add_point(&mut points, asked),
-                    Behind::Unknown => return UsedAhead { unknown: true, ..ahead },
+                    Behind::Unknown => return UsedAhead::unknown(),
                 }
             }
             for queued in rank.queued() {

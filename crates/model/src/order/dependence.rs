@@ -101,6 +101,24 @@ impl Object {
     /// and the synchronize mutates, so that launches on different streams do not conflict.
     pub(crate) const DEVICE: Self = Self { kind: ObjectKind::Stream, id: ObjectId::All };
 
+    /// Whether it is known who may still use it, as far as a search has found ([`crate::order::ahead`]).
+    fn is_followed(self) -> bool {
+        match self.kind {
+            ObjectKind::StoreKey | ObjectKind::Flag | ObjectKind::Mutex | ObjectKind::Map | ObjectKind::List => true,
+            ObjectKind::Stream
+            | ObjectKind::Comm
+            | ObjectKind::Event
+            | ObjectKind::Pool
+            | ObjectKind::Addresses
+            | ObjectKind::Memory
+            | ObjectKind::Hosts
+            | ObjectKind::Init
+            | ObjectKind::Graph
+            | ObjectKind::Capture
+            | ObjectKind::CommHashes => false,
+        }
+    }
+
     /// Whether it is one for all ranks.
     fn is_shared(self) -> bool {
         matches!(self.kind, ObjectKind::StoreKey | ObjectKind::Flag)
@@ -161,7 +179,7 @@ impl Identify for Touches {
             if to.machine.config.contended.contains(object) && !object.is_shared() {
                 continue;
             }
-            if object.is_shared() && !to.is_used(*object) {
+            if object.is_followed() && !to.is_used(*object) {
                 continue;
             }
             let epochs = |row: &Last| [row.read, row.mutation, row.call];

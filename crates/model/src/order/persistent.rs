@@ -2,9 +2,9 @@
 //!
 //! A set of threads and streams is closed if it has, for each of its members, everybody who may still do what does not
 //! commute with what the member does next, or, where the member is blocked, everybody who may let it go on: then the
-//! choices of the members are a persistent set, in the sense of Godefroid. What a thread may still do to the keys and flags that all ranks share is in
-//! the rest of its block, and for what follows the question behind it has been found so far
-//! ([`RememberedPast::follows`](crate::remembered::RememberedPast)).
+//! choices of the members are a persistent set, in the sense of Godefroid. What a thread may still do to the keys and flags that all ranks share,
+//! and to the locks, lists and maps that the threads of its rank share, is in the rest of its block, and for what follows the question behind it
+//! has been found so far ([`RememberedPast::follows`](crate::remembered::RememberedPast)).
 //! Not here: what commutes ([`crate::order::dependence`]).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,21 +23,22 @@ use crate::noun::thread::{Next, Status, ThreadOp};
 use crate::op::{FlagOp, GraphOp, Op};
 use crate::order::advance::Runnable;
 use crate::order::condition::Condition;
-use crate::order::dependence::{Access, Object, ObjectKind};
+use crate::order::dependence::{Access, Object, ObjectId, ObjectKind};
 use crate::order::poll::Poll;
-use crate::position::{Behind, ProgramPlace};
+use crate::position::Behind;
 use crate::program::Question;
 use crate::rank::Rank;
 use crate::remembered::ProgramPoint;
 use crate::state::State;
 
-/// What an operation of a thread has to do with keys and flags, now or once a stream comes to it.
+/// What an operation or a question of a thread has to do with what threads share: keys, flags, locks, lists and maps. It
+/// does it now, or once a stream comes to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum SharedUse {
-    /// It reads a key of the store, once the key is there.
-    Read(Token),
-    /// It sets or deletes a key of the store.
-    Write(Token),
+    /// It looks at a list or a map, or reads a key of the store, once the key is there.
+    Read(Object),
+    /// It changes a list or a map, locks or unlocks, or sets or deletes a key of the store.
+    Write(Object),
     /// It works on a flag.
     Flag(Token, FlagAct),
     /// A stream works on a flag, once it comes to it.
@@ -49,31 +50,43 @@ pub enum SharedUse {
 }
 
 impl SharedUse {
-    /// The key or the flag that it works on; none where that is not said here.
+    /// What it works on; none where that is not said here.
     pub(crate) fn object(self) -> Option<Object> {
         match self {
-            Self::Read(key) | Self::Write(key) => Some(key_object(key)),
+            Self::Read(object) | Self::Write(object) => Some(object),
             Self::Flag(flag, _) | Self::Queued(flag, _) => Some(flag_object(flag)),
             Self::Replay | Self::Spawn(_) => None,
         }
     }
 
-    /// What an operation has to do with keys and flags.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "other operations use neither")]
+    /// What an operation has to do with what threads share.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "other operations use none of it")]
     pub(crate) fn of(op: &Op) -> Option<Self> {
         match op {
-            Op::Store(StoreOp::Get { key }) => Some(Self::Read(*key)),
-            Op::Store(StoreOp::Set { key, .. } | StoreOp::Delete { key }) => Some(Self::Write(*key)),
+            Op::Store(StoreOp::Get { key }) => Some(Self::Read(key_object(*key))),
+            Op::Store(StoreOp::Set { key, .. } | StoreOp::Delete { key }) => Some(Self::Write(key_object(*key))),
             Op::Flag(FlagOp { flag, act, stream: None }) => Some(Self::Flag(*flag, *act)),
             Op::Flag(FlagOp { flag, act, stream: Some(_) }) => Some(Self::Queued(*flag, *act)),
             Op::Graph(GraphOp::Replay { .. }) => Some(Self::Replay),
             Op::Thread(ThreadOp::Spawn { start }) => Some(Self::Spawn(*start)),
+            Op::Mutex(op) => Some(Self::Write(op.object())),
+            Op::Map(op) => Some(Self::accessing(op.object(), op.how())),
+            Op::List(op) => Some(Self::accessing(op.object(), op.how())),
             _ => None,
         }
     }
+
+    /// What a question has to do with what threads share.
+    pub(crate) fn of_question(question: &Question) -> Option<Self> {
+        question.container().map(Self::Read)
+    }
+
+    fn accessing(object: Object, how: Access) -> Self {
+        if how == Access::Read { Self::Read(object) } else { Self::Write(object) }
+    }
 }
 
-/// What clashes with an access to a key or a flag.
+/// What clashes with an access to what threads share.
 #[derive(Clone, Copy)]
 struct Clashing {
     object: Object,
@@ -217,6 +230,17 @@ impl Closing<'_> {
         self.add(|who| who.rank() == rank);
     }
 
+    /// Adds the threads of a rank that may still do to one of its own objects what clashes: all of which that is not known.
+    fn add_clashing_of_rank(&mut self, rank: Rank, with: Clashing) {
+        for (at, who) in self.live.iter().enumerate() {
+            let Runnable::Thread(of, thread) = *who else { continue };
+            if !self.inside[at] && of == rank && self.thread_may_clash(rank, thread, with).unwrap_or(true) {
+                self.inside[at] = true;
+                self.new.push(at);
+            }
+        }
+    }
+
     /// Adds whoever may still do to a key or a flag what clashes.
     fn add_clashing(&mut self, with: Clashing) -> Result<(), UnknownClashes> {
         if !self.needs(Condition::Clashes) {
@@ -252,7 +276,7 @@ impl Closing<'_> {
         if matches!(here.this().upcoming(), Next::Ask(Question::MapItems { .. }, _)) {
             return Err(UnknownClashes);
         }
-        let mut clashing = Vec::new();
+        let (mut clashing, mut clashing_of_rank) = (Vec::new(), Vec::new());
         let (mut own, mut unbounded) = (false, false);
         here.footprint(&mut |object, access| {
             if !self.m.config.contended.contains(&object) {
@@ -261,12 +285,12 @@ impl Closing<'_> {
             match object.kind {
                 _ if self.m.config.declared_own.contains(&object.kind) => own = true,
                 ObjectKind::StoreKey | ObjectKind::Flag => clashing.push(Clashing::with(object, access)),
+                ObjectKind::Mutex | ObjectKind::Map | ObjectKind::List => {
+                    clashing_of_rank.push(Clashing::with(object, access));
+                }
                 ObjectKind::Stream
                 | ObjectKind::Event
-                | ObjectKind::Mutex
                 | ObjectKind::Pool
-                | ObjectKind::Map
-                | ObjectKind::List
                 | ObjectKind::Addresses
                 | ObjectKind::Memory
                 | ObjectKind::Graph
@@ -280,8 +304,11 @@ impl Closing<'_> {
         if unbounded {
             return Err(UnknownClashes);
         }
-        if own && self.needs(Condition::OwnObjects) {
-            self.add_rank(here.rank);
+        if self.needs(Condition::OwnObjects) {
+            if own {
+                self.add_rank(here.rank);
+            }
+            clashing_of_rank.into_iter().for_each(|clashing| self.add_clashing_of_rank(here.rank, clashing));
         }
         clashing.into_iter().try_for_each(|clashing| self.add_clashing(clashing))
     }
@@ -386,24 +413,18 @@ impl Closing<'_> {
                 }
                 Ok(false)
             }
-            Runnable::Thread(rank, thread) => {
-                let thread = self.state.rank(rank).thread(thread);
-                self.thread_may_clash(thread.place().ok_or(UnknownClashes)?, thread.next(), with)
-            }
+            Runnable::Thread(rank, thread) => self.thread_may_clash(rank, thread, with),
         }
     }
 
-    /// Whether a thread may still do what clashes, from an operation of its block on: there, behind the question at its
-    /// end, or in threads that it starts.
-    fn thread_may_clash(
-        &self,
-        place: &ProgramPlace,
-        next: u32,
-        with: Clashing,
-    ) -> Result<bool, UnknownClashes> {
+    /// Whether a thread may still do what clashes: in the rest of its block, behind the question at its end, or in threads
+    /// that it starts.
+    fn thread_may_clash(&self, rank: Rank, thread: u32, with: Clashing) -> Result<bool, UnknownClashes> {
+        let thread = self.state.rank(rank).thread(thread);
+        let place = thread.place().ok_or(UnknownClashes)?;
         let mut points: Vec<ProgramPoint> = Vec::new();
         let mut blocked = false;
-        for used in place.uses_from(next) {
+        for used in place.uses_from(thread.next()) {
             match self.meets(used, with) {
                 ClashOutlook::Clash => return Ok(true),
                 ClashOutlook::Blocked => {
@@ -434,6 +455,16 @@ impl Closing<'_> {
         Ok(false)
     }
 
+    /// Whether nobody has to write first: a read of a key waits until the key is there.
+    fn can_be_read(&self, object: Object) -> bool {
+        match object {
+            Object { kind: ObjectKind::StoreKey, id: ObjectId::Named(key) } => {
+                Machine::key_is_set(self.state, key)
+            }
+            _ => true,
+        }
+    }
+
     fn meets(&self, used: SharedUse, with: Clashing) -> ClashOutlook {
         if used == SharedUse::Replay && with.object.kind == ObjectKind::Flag {
             return ClashOutlook::Clash;
@@ -443,7 +474,7 @@ impl Closing<'_> {
             return ClashOutlook::Nothing;
         }
         let (writes, possible) = match used {
-            SharedUse::Read(key) => (false, Machine::key_is_set(self.state, key)),
+            SharedUse::Read(object) => (false, self.can_be_read(object)),
             SharedUse::Flag(flag, act) | SharedUse::Queued(flag, act) => {
                 (act.writes().is_some(), Machine::flag_allows(self.state, flag, act))
             }

@@ -323,22 +323,23 @@ impl<'a> Here<'a> {
 
     fn footprint_of_question(self, question: &Question, each: &mut dyn FnMut(Object, Access)) {
         match question {
-            Question::MapHas { map, .. } | Question::MapItems { map, .. } => {
-                each(Object::named(ObjectKind::Map, *map), Access::Read);
-            }
-            Question::ListLen { list } => each(Object::named(ObjectKind::List, *list), Access::Read),
             Question::HasWindow { comm, .. } => self.comm_of(comm, Access::Read, each),
             Question::EventQuery { event } => {
                 each(Object::named(ObjectKind::Event, *event), Access::Read);
                 each(Object::CAPTURE, Access::Read);
             }
-            Question::Choose { .. }
+            Question::MapHas { .. }
+            | Question::MapItems { .. }
+            | Question::ListLen { .. }
+            | Question::Choose { .. }
             | Question::Grew(_)
             | Question::Failed(_)
             | Question::Equal(..)
             | Question::Truth(_)
             | Question::Number(_)
-            | Question::Trimmed(_) => {}
+            | Question::Trimmed(_) => {
+                question.container().into_iter().for_each(|object| each(object, Access::Read));
+            }
         }
     }
 
