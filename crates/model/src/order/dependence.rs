@@ -104,7 +104,11 @@ impl Object {
     /// Whether it is known who may still use it, as far as a search has found ([`crate::order::ahead`]).
     fn is_followed(self) -> bool {
         match self.kind {
-            ObjectKind::StoreKey | ObjectKind::Flag | ObjectKind::Mutex | ObjectKind::Map | ObjectKind::List => true,
+            ObjectKind::StoreKey
+            | ObjectKind::Flag
+            | ObjectKind::Mutex
+            | ObjectKind::Map
+            | ObjectKind::List => true,
             ObjectKind::Stream
             | ObjectKind::Comm
             | ObjectKind::Event

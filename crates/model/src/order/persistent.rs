@@ -64,7 +64,9 @@ impl SharedUse {
     pub(crate) fn of(op: &Op) -> Option<Self> {
         match op {
             Op::Store(StoreOp::Get { key }) => Some(Self::Read(key_object(*key))),
-            Op::Store(StoreOp::Set { key, .. } | StoreOp::Delete { key }) => Some(Self::Write(key_object(*key))),
+            Op::Store(StoreOp::Set { key, .. } | StoreOp::Delete { key }) => {
+                Some(Self::Write(key_object(*key)))
+            }
             Op::Flag(FlagOp { flag, act, stream: None }) => Some(Self::Flag(*flag, *act)),
             Op::Flag(FlagOp { flag, act, stream: Some(_) }) => Some(Self::Queued(*flag, *act)),
             Op::Graph(GraphOp::Replay { .. }) => Some(Self::Replay),
