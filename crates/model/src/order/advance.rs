@@ -668,22 +668,10 @@ impl Machine {
                 continue;
             }
             self.here(state, rank, thread).footprint(&mut |object, access| {
-                let clashes = match object.kind {
-                    ObjectKind::StoreKey | ObjectKind::Flag => state.clashes(object, access, t.clock()),
-                    ObjectKind::Stream
-                    | ObjectKind::Event
-                    | ObjectKind::Map
-                    | ObjectKind::List
-                    | ObjectKind::Capture
-                    | ObjectKind::Comm
-                    | ObjectKind::Mutex
-                    | ObjectKind::Pool
-                    | ObjectKind::Addresses
-                    | ObjectKind::Memory
-                    | ObjectKind::Hosts
-                    | ObjectKind::Init
-                    | ObjectKind::Graph
-                    | ObjectKind::CommHashes => state.rank(rank).clashes(object, access, t.clock()),
+                let clashes = if object.is_shared() {
+                    state.clashes(object, access, t.clock())
+                } else {
+                    state.rank(rank).clashes(object, access, t.clock())
                 };
                 if clashes {
                     self.contend(object);

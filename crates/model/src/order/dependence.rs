@@ -124,7 +124,7 @@ impl Object {
     }
 
     /// Whether it is one for all ranks.
-    fn is_shared(self) -> bool {
+    pub(crate) fn is_shared(self) -> bool {
         matches!(self.kind, ObjectKind::StoreKey | ObjectKind::Flag)
     }
 

@@ -219,11 +219,15 @@ impl Closing<'_> {
         !self.m.config.declared_needless.contains(&condition)
     }
 
+    fn mark(&mut self, at: usize) {
+        self.inside[at] = true;
+        self.new.push(at);
+    }
+
     fn add(&mut self, such: impl Fn(Runnable) -> bool) {
         for (at, who) in self.live.iter().enumerate() {
             if !self.inside[at] && such(*who) {
-                self.inside[at] = true;
-                self.new.push(at);
+                self.mark(at);
             }
         }
     }
@@ -237,8 +241,7 @@ impl Closing<'_> {
         for (at, who) in self.live.iter().enumerate() {
             let Runnable::Thread(of, thread) = *who else { continue };
             if !self.inside[at] && of == rank && self.thread_may_clash(rank, thread, with).unwrap_or(true) {
-                self.inside[at] = true;
-                self.new.push(at);
+                self.mark(at);
             }
         }
     }
@@ -250,8 +253,7 @@ impl Closing<'_> {
         }
         for (at, who) in self.live.iter().enumerate() {
             if !self.inside[at] && self.may_clash(*who, with)? {
-                self.inside[at] = true;
-                self.new.push(at);
+                self.mark(at);
             }
         }
         Ok(())

@@ -322,6 +322,7 @@ impl<'a> Here<'a> {
     }
 
     fn footprint_of_question(self, question: &Question, each: &mut dyn FnMut(Object, Access)) {
+        question.container().into_iter().for_each(|object| each(object, Access::Read));
         match question {
             Question::HasWindow { comm, .. } => self.comm_of(comm, Access::Read, each),
             Question::EventQuery { event } => {
@@ -337,9 +338,7 @@ impl<'a> Here<'a> {
             | Question::Equal(..)
             | Question::Truth(_)
             | Question::Number(_)
-            | Question::Trimmed(_) => {
-                question.container().into_iter().for_each(|object| each(object, Access::Read));
-            }
+            | Question::Trimmed(_) => {}
         }
     }
 
