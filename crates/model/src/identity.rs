@@ -21,6 +21,8 @@ use crate::id::{ContentHasher, ThreadStart, Token, fingerprint};
 use crate::judge::finding::OpRef;
 use crate::machine::Machine;
 use crate::members::MemberList;
+use crate::host::value::MemoryId;
+use crate::noun::memory::ReachableMemory;
 use crate::order::ahead::UsedAhead;
 use crate::order::dependence::Object;
 use crate::rank::{LocId, Rank};
@@ -529,6 +531,8 @@ pub(crate) struct StateIdentity<'a> {
     here: &'a KnownToAll,
     /// What somebody may still use of what threads share, of those who may use the tables that are looked at.
     ahead: UsedAhead,
+    /// The memory that the rank may still come by whose tables are looked at.
+    reachable: ReachableMemory,
     /// The rank whose tables are looked at.
     rank: Rank,
     /// Whether what is looked at is not numbered yet: it stands in a graph or in a group that is open.
@@ -583,6 +587,7 @@ impl<'a> StateIdentity<'a> {
             everybody,
             here: everybody,
             ahead: UsedAhead::default(),
+            reachable: ReachableMemory::default(),
             rank: Rank(0),
             unnumbered: false,
             answers: Vec::new(),
@@ -603,6 +608,7 @@ impl<'a> StateIdentity<'a> {
         // What a thread did that is alone on its rank it knows.
         let alone = own.threads().len() < 2;
         self.ahead = if alone { UsedAhead::unknown() } else { self.machine.shared_ahead([own]) };
+        self.reachable = self.machine.reachable_memory((rank, own), self.remembered);
         identify(self);
         self.draft.take(self.alone, self.here)
     }
@@ -661,6 +667,20 @@ impl<'a> StateIdentity<'a> {
     /// Whether somebody may still use what threads share.
     pub(crate) fn is_used(&self, object: Object) -> bool {
         self.ahead.has(object)
+    }
+
+    /// Whether somebody may still come by memory of the rank whose tables are looked at.
+    pub(crate) fn is_reachable(&self, memory: MemoryId) -> bool {
+        !self.forgets_memory() && self.reachable.has(memory)
+    }
+
+    /// Whether somebody may still compare the address of memory of the rank whose tables are looked at.
+    pub(crate) fn is_reachable_address(&self, memory: MemoryId) -> bool {
+        !self.forgets_memory() && self.reachable.has_address(memory)
+    }
+
+    fn forgets_memory(&self) -> bool {
+        self.machine.config.declared_forgotten.contains(&Forgotten::Memory)
     }
 
     /// The rank whose tables are looked at.

@@ -82,8 +82,17 @@ pub(crate) struct ProgramPlace {
     told_by_standing: bool,
     /// A place that was entered before, behind which the program stands as behind this one, and of which the same is remembered.
     alike: Option<Arc<ProgramPlace>>,
-    /// What is left of the block from an operation on, with the end; made when it is asked for.
-    rests: Mutex<FxHashMap<u32, u128>>,
+    /// What is left of the block from an operation on; made when it is asked for.
+    rests: Mutex<FxHashMap<u32, Rest>>,
+}
+
+/// What is left to run from an operation of a block on.
+#[derive(Debug, Clone)]
+pub(crate) struct Rest {
+    /// The operations, and the end of the block.
+    pub(crate) hash: u128,
+    /// The slots of the results that are there and that it uses, in their order.
+    pub(crate) kept: Arc<[u32]>,
 }
 
 pub(crate) type HistoryKey = (Rank, ThreadStart, Vec<Answer>);
@@ -113,8 +122,9 @@ pub(crate) struct Places {
 struct RenamedResults<'a> {
     machine: &'a Machine,
     of: ThreadStart,
-    /// Results that are there, and which of them are remembered.
-    remembered: &'a [u32],
+    /// Which of the results that are there may still be used.
+    kept: &'a [u32],
+    /// How many are there.
     produced: u32,
 }
 
@@ -132,9 +142,9 @@ impl Naming for RenamedResults<'_> {
         if slot.start != self.of {
             return slot;
         }
-        let index = match self.remembered.binary_search(&slot.index) {
+        let index = match self.kept.binary_search(&slot.index) {
             Ok(at) => u32::try_from(at).expect("few results"),
-            // Beyond all that can be remembered.
+            // Beyond all that can be kept.
             Err(_) => (1_u32 << 31).wrapping_add(slot.index.wrapping_sub(self.produced)),
         };
         Slot { index, ..slot }
@@ -212,34 +222,19 @@ impl ProgramPlace {
         u32::try_from(self.given.len()).expect("few answers")
     }
 
-    /// The results, by their slots, that are remembered before an operation of the block.
-    pub(crate) fn remembered_at(&self, next: u32, remembered: &RememberedPast) -> Vec<u32> {
+    /// The results, by their slots, that are there before an operation of the block and may be used from there on.
+    fn kept_at(&self, next: u32, remembered: &RememberedPast, names: &NamesOf<'_>) -> Vec<u32> {
         let there = self.produced_before[next as usize];
-        let all = remembered.shared.contains(&self.start);
+        if remembered.shared.contains(&self.start) {
+            return (0..there).collect();
+        }
+        let used: BTreeSet<Slot> = self.ahead(next).flat_map(|of| uses(of, names)).collect();
         let keeps = |slot: &u32| {
             let ProducedResult { loc, place: _, answers } = self.produced[*slot as usize];
-            all || remembered.keeps_result(loc, self.age() - answers)
+            remembered.keeps_result(loc, self.age() - answers + 1)
+                || used.contains(&Slot { start: self.start, index: *slot })
         };
         (0..there).filter(keeps).collect()
-    }
-
-    /// Whether a result may be used by an operation of the block from one on, or behind it.
-    pub(crate) fn may_use(
-        &self,
-        slot: u32,
-        next: u32,
-        remembered: &RememberedPast,
-        names: &NamesOf<'_>,
-    ) -> bool {
-        let Some(ProducedResult { loc, place: _, answers }) = self.produced.get(slot as usize) else {
-            return true;
-        };
-        let behind = self.age() - answers + 1;
-        if remembered.shared.contains(&self.start) || remembered.keeps_result(*loc, behind) {
-            return true;
-        }
-        let used = Slot { start: self.start, index: slot };
-        self.ahead(next).any(|of| uses(of, names).contains(&used))
     }
 
     /// The operations of the block from one on, and its question.
@@ -252,17 +247,17 @@ impl ProgramPlace {
         ops.chain(question)
     }
 
-    fn described(&self, machine: &Machine, of: &dyn Describe, next: u32, remembered: &[u32]) -> String {
+    fn described(&self, machine: &Machine, of: &dyn Describe, next: u32, kept: &[u32]) -> String {
         let produced = self.produced_before[next as usize];
-        description(of, &RenamedResults { machine, of: self.start, remembered, produced })
+        description(of, &RenamedResults { machine, of: self.start, kept, produced })
     }
 
     /// What is left to run from an operation of the block on.
-    pub(crate) fn rest(&self, machine: &Machine, next: u32, remembered: &RememberedPast) -> u128 {
+    pub(crate) fn rest(&self, machine: &Machine, next: u32, remembered: &RememberedPast) -> Rest {
         if let Some(known) = locked(&self.rests).get(&next) {
-            return *known;
+            return known.clone();
         }
-        let kept = self.remembered_at(next, remembered);
+        let kept = self.kept_at(next, remembered, &NamesOf::new(&*machine.source));
         let mut hasher = ContentHasher::default();
         self.hash_kept(&kept, &mut hasher);
         for statement in &self.block.ops[next as usize..] {
@@ -270,8 +265,8 @@ impl ProgramPlace {
             machine.place_hash(statement.loc).hash(&mut hasher);
         }
         self.end.hash(&mut hasher);
-        let rest = hasher.fingerprint();
-        locked(&self.rests).insert(next, rest);
+        let rest = Rest { hash: hasher.fingerprint(), kept: kept.into() };
+        locked(&self.rests).insert(next, rest.clone());
         rest
     }
 
@@ -280,7 +275,7 @@ impl ProgramPlace {
     /// many.
     fn tell_end(&mut self, machine: &Machine, remembered: &RememberedPast, standing: Option<u128>) {
         let last = u32::try_from(self.block.ops.len()).expect("few operations");
-        let kept = self.remembered_at(last, remembered);
+        let kept = self.kept_at(last, remembered, &NamesOf::new(&*machine.source));
         let answers = self.remembered_answers(remembered);
         let standing = standing.filter(|_| answers != RememberedAnswers::default());
         self.told_by_standing = standing.is_some();
@@ -582,7 +577,7 @@ impl Machine {
         remembered: &RememberedPast,
     ) -> Option<Box<RememberedPast>> {
         let declared = self.config.declared_forgotten.contains(&Forgotten::Answers);
-        if declared || one.rest(self, 0, remembered) == other.rest(self, 0, remembered) {
+        if declared || one.rest(self, 0, remembered).hash == other.rest(self, 0, remembered).hash {
             return None;
         }
         Some(self.responsible(one, other).unwrap_or_else(|| difference(&one.given, &other.given, 0)))

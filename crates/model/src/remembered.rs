@@ -25,6 +25,8 @@ pub enum Forgotten {
     Records,
     /// What is in lists and maps.
     Containers,
+    /// Memory that a rank may still come by.
+    Memory,
     /// What memory holds that was given back, or that a kernel wrote to beside the buffer it was given.
     Contents,
     /// How each rank voted in an agreement that is under way, beyond whether all agreed so far.
@@ -43,12 +45,13 @@ pub enum Forgotten {
 
 impl Forgotten {
     /// All of them, in the order of declaration.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Answers,
         Self::Results,
         Self::Accesses,
         Self::Records,
         Self::Containers,
+        Self::Memory,
         Self::Contents,
         Self::Votes,
         Self::Known,

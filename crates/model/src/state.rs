@@ -4,6 +4,7 @@
 //! accesses are functions of the positions of the threads and stay out of the hash.
 //! Not here: how states follow one another.
 
+use crate::host::value::Buffer;
 use crate::id::{ContentHasher, fingerprint};
 use crate::identity::{AskedAbout, Identify, KnownToAll, Sketch, StateIdentity};
 use crate::judge::finding::{Finding, FindingKey, OpRef};
@@ -380,8 +381,11 @@ impl State {
     fn identify_rank(&self, rank: Rank, to: &mut StateIdentity<'_>) {
         self.rank(rank).identify(to);
         // What the program still holds is part of what a run leaves behind.
-        let held = Machine::held_buffers(self, rank).map(|(.., buffer)| buffer);
-        to.unordered(held, |buffer, to| buffer.identify(to));
+        let held: Vec<&Arc<Buffer>> = Machine::held_buffers(self, rank).map(|(.., buffer)| buffer).collect();
+        let (used, left): (Vec<_>, Vec<_>) = held.into_iter().partition(|buffer| to.is_reachable(buffer.memory));
+        to.unordered(used, |buffer, to| buffer.identify(to));
+        let told = left.into_iter().filter_map(|buffer| to.machine.told_content(self, rank, buffer));
+        to.unordered(told.collect::<Vec<_>>(), |told, to| told.identify(to));
     }
 
     /// What the state is where histories merge.

@@ -48,6 +48,12 @@ impl EdgeTally {
         &self.counts[until(number)..until(number + 1)]
     }
 
+    /// One of the numbers, of a rank.
+    fn get(&self, number: usize, rank: u32) -> u64 {
+        let of = self.of(number);
+        of.binary_search_by_key(&rank, |(_, by, _)| *by).map_or(0, |at| of[at].2)
+    }
+
     fn is_empty(&self) -> bool {
         self.counts.is_empty() && self.renumbered.is_none()
     }
@@ -127,9 +133,10 @@ impl CountedEdges<'_> {
         for (number, rank, of) in &before.counts {
             most[*rank as usize].set(*number as usize, *of);
         }
+        let before_root = most.clone();
         let at = |state: StateId, rank: u32| state.at() * ranks as usize + rank as usize;
         let mut behind: Vec<u64> = Vec::new();
-        for number in Tally::NUMBERS {
+        for number in Tally::TOLD {
             if self.tallies.iter().all(|tally| tally.of(number).is_empty()) {
                 continue;
             }
@@ -139,18 +146,18 @@ impl CountedEdges<'_> {
                 for edge in self.of(*state).filter(|edge| ends[self.to[*edge].at()]) {
                     let tally = self.tally(edge);
                     let renumbered = tally.and_then(|tally| tally.renumbered.as_deref());
-                    let mut own = tally.map_or(&[][..], |tally| tally.of(number)).iter().peekable();
                     for rank in 0..ranks {
                         let there = renumbered.map_or(rank, |numbers| numbers[rank as usize]);
-                        let own = own.next_if(|(_, by, _)| *by == rank).map_or(0, |(.., of)| *of);
-                        let both = Tally::together(number, own, behind[at(self.to[edge], there)]);
+                        let own = |number| tally.map_or(0, |tally| tally.get(number, rank));
+                        let both = Tally::followed_by(own, number, behind[at(self.to[edge], there)]);
                         let most = &mut behind[at(*state, rank)];
                         *most = both.max(*most);
                     }
                 }
             }
             for (rank, most) in (0..ranks).zip(&mut most) {
-                let both = Tally::together(number, most.get(number), behind[at(root, rank)]);
+                let first = before_root[rank as usize];
+                let both = Tally::followed_by(|number| first.get(number), number, behind[at(root, rank)]);
                 most.set(number, both);
             }
         }

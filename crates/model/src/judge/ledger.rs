@@ -128,11 +128,16 @@ pub struct Tally([u64; Tally::NUMBERS.end]);
 
 impl Tally {
     /// The numbers that a tally has.
-    pub const NUMBERS: Range<usize> = 0..11;
-    /// Of these the one that is no sum: the most bytes that were held at once.
+    pub const NUMBERS: Range<usize> = 0..13;
+    /// Of these the ones that are told of a run.
+    pub const TOLD: Range<usize> = 0..11;
+    /// The one that is no sum: how many more bytes of segments were held at once than at the beginning.
     const PEAK: usize = 10;
+    /// How many more were held at the end than at the beginning, and how many fewer.
+    const MORE: usize = 11;
+    const LESS: usize = 12;
 
-    fn of(Ledger { costs, executed, .. }: &Ledger) -> Self {
+    fn of(Ledger { costs, executed, reserved_before, .. }: &Ledger) -> Self {
         let sums = [
             costs.communicators,
             costs.registrations_warm_up,
@@ -147,7 +152,9 @@ impl Tally {
         ];
         let mut tally = Self::default();
         tally.0.iter_mut().zip(sums).for_each(|(number, sum)| *number = sum.into());
-        tally.0[Self::PEAK] = costs.reserved_bytes_max;
+        tally.0[Self::MORE] = costs.reserved_bytes.saturating_sub(*reserved_before);
+        tally.0[Self::LESS] = reserved_before.saturating_sub(costs.reserved_bytes);
+        tally.0[Self::PEAK] = costs.reserved_bytes_max - reserved_before;
         tally
     }
 
@@ -162,13 +169,17 @@ impl Tally {
         self.0[number] = to;
     }
 
-    /// What one of its numbers comes to on two parts of a run.
+    /// What one of its numbers comes to on this part of a run and the next, on which it comes to this.
     #[must_use]
-    pub fn together(number: usize, one: u64, other: u64) -> u64 {
-        if number == Self::PEAK { one.max(other) } else { one + other }
+    pub fn followed_by(of: impl Fn(usize) -> u64, number: usize, next: u64) -> u64 {
+        if number == Self::PEAK {
+            (of(Self::MORE) + next).saturating_sub(of(Self::LESS)).max(of(Self::PEAK))
+        } else {
+            of(number) + next
+        }
     }
 
-    /// What that part of the run cost.
+    /// What a run cost that comes to this.
     #[must_use]
     pub fn costs(&self) -> Costs {
         let sum = |at: usize| u32::try_from(self.0[at]).unwrap_or(u32::MAX);
@@ -179,6 +190,7 @@ impl Tally {
             barriers: sum(3),
             store_calls: sum(4),
             collectives: sum(5),
+            // A run begins with none.
             reserved_bytes_max: self.0[Self::PEAK],
             ..Costs::default()
         }
@@ -200,6 +212,8 @@ pub(crate) struct Ledger {
     /// The operations that are calls which returned an error.
     failed: Vec<OpRef>,
     costs: Costs,
+    /// What the rank held when its costs were last taken.
+    reserved_before: u64,
     executed: Executed,
     /// Something left wrong data without an error.
     corrupt: bool,
@@ -211,6 +225,8 @@ walk!(apart struct Ledger {
     // What is told of it stands in `errors`.
     failed: explains moved,
     costs: hashed fixed,
+    // What was counted since stands on the way to a state.
+    reserved_before: explains fixed,
     // A kernel that a capture of another thread records is not executed, wherever the threads stand.
     executed: hashed fixed,
     corrupt: hashed fixed,
@@ -218,11 +234,15 @@ walk!(apart struct Ledger {
 
 impl Identify for Ledger {
     fn identify(&self, to: &mut StateIdentity<'_>) {
-        let Self { errors, failed: _, costs, executed: _, corrupt } = self;
-        // What is counted stands on the way to a state.
+        let Self { errors, failed: _, costs, reserved_before: _, executed: _, corrupt } = self;
+        // What is counted stands on the way to a state. Of what is held, only how much more that is at the end than it was in
+        // the steady state.
         let Costs { reserved_bytes, steady, held_at_steady, left, .. } = costs;
-        (errors, reserved_bytes, steady).identify(to);
-        (held_at_steady, left, corrupt).identify(to);
+        (errors, steady).identify(to);
+        let beyond = steady.then(|| reserved_bytes.wrapping_sub(held_at_steady.reserved_bytes));
+        let held = HeldResources { reserved_bytes: 0, ..*held_at_steady };
+        (beyond, held, left).identify(to);
+        corrupt.identify(to);
     }
 }
 
@@ -314,9 +334,7 @@ impl RankState {
 
     /// Whether nothing is left of what was taken.
     pub(crate) fn counts_nothing(&self) -> bool {
-        let tally = self.tally();
-        tally.0[..Tally::PEAK].iter().all(|sum| *sum == 0)
-            && tally.0[Tally::PEAK] == self.costs().reserved_bytes
+        self.tally() == Tally::default()
     }
 
     /// From here on it is counted anew.
@@ -331,6 +349,7 @@ impl RankState {
             ..Costs::default()
         };
         *self.executed_mut() = Executed::default();
+        Ledger::of_mut(self).reserved_before = reserved_bytes;
     }
 
     /// Whether something left wrong data without an error.

@@ -9,8 +9,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::judge::finding::{About, Finding, FindingKey, Rule};
+use crate::host::value::Buffer;
+use crate::id::Token;
 use crate::judge::ledger::CallError;
 use crate::machine::{Launcher, Machine, Owner, locked};
+use crate::noun::memory::ByteRange;
 use crate::noun::stream::Work;
 use crate::noun::thread::Next;
 use crate::noun::thread::Status;
@@ -353,20 +356,24 @@ impl Machine {
         let mut told = locked(&self.told_contents);
         for rank in (0..self.config.ranks).map(Rank) {
             for (_, _, buffer) in Self::held_buffers(state, rank) {
-                let content = self.read(state, rank, &crate::noun::memory::ByteRange::of(buffer));
+                let Some((name, content)) = self.told_content(state, rank, buffer) else { continue };
                 self.look_at(&content);
-                let initial = locked(&self.terms).intern(TermNode::Initial(rank, buffer.name));
-                if content != Content::Whole(initial) {
-                    let text = told.entry(content).or_insert_with_key(|content| HeldContent {
-                        text: self.show(content).into(),
-                        shape: locked(&self.terms).shape_of(content).into(),
-                    });
-                    known.push((rank, self.name(buffer.name), text.clone()));
-                }
+                let text = told.entry(content).or_insert_with_key(|content| HeldContent {
+                    text: self.show(content).into(),
+                    shape: locked(&self.terms).shape_of(content).into(),
+                });
+                known.push((rank, self.name(name), text.clone()));
             }
         }
         known.sort();
         Data::Known(known)
+    }
+
+    /// What is told of a buffer that a rank holds at the end: its name, and what it holds if it was written.
+    pub(crate) fn told_content(&self, state: &State, rank: Rank, buffer: &Buffer) -> Option<(Token, Content)> {
+        let content = self.read(state, rank, &ByteRange::of(buffer));
+        let initial = locked(&self.terms).intern(TermNode::Initial(rank, buffer.name));
+        (content != Content::Whole(initial)).then_some((buffer.name, content))
     }
 
     /// An object in words.

@@ -4,7 +4,8 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::host::value::{AddressId, Value};
+use crate::host::value::{Address, AddressId, Value};
+use crate::identity::{Identify, StateIdentity};
 use crate::state::{RankState, Table};
 use crate::walk::{LocalHash, walk};
 
@@ -15,7 +16,18 @@ pub(crate) struct KnownAddresses {
     known: Arc<[Value]>,
 }
 
-walk!(struct KnownAddresses { known: hashed fixed });
+walk!(apart struct KnownAddresses { known: hashed fixed });
+
+impl Identify for KnownAddresses {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
+        let compared = |value: &&Value| match value {
+            Value::Address(Address::Memory(address, _)) => to.is_reachable_address(address.0),
+            _ => true,
+        };
+        let compared: Vec<&Value> = self.known.iter().filter(compared).collect();
+        compared.identify(to);
+    }
+}
 
 impl LocalHash for KnownAddresses {
     fn local_hash<H: Hasher>(&self, state: &mut H) {
@@ -42,6 +54,11 @@ impl RankState {
     /// The freed addresses of this length.
     pub(crate) fn freed_addresses(&self, len_bytes: u64) -> Vec<AddressId> {
         FreedAddresses::of(self).rows.iter().filter(|(_, len)| *len == len_bytes).map(|(at, _)| *at).collect()
+    }
+
+    /// The freed addresses of any length.
+    pub(crate) fn all_freed_addresses(&self) -> impl Iterator<Item = AddressId> {
+        FreedAddresses::of(self).rows.iter().map(|(at, _)| *at)
     }
 
     /// An address may be handed out again.

@@ -244,6 +244,9 @@ impl Cx<'_> {
             let kind = self.me().memory(buffer.memory)?.kind();
             Some((buffer, kind))
         });
+        if let Some((buffer, _)) = &buffer {
+            self.m.export_memory(self.state, rank, &Value::Buffer(Arc::clone(buffer)));
+        }
         Brought { rank, thread, name, buffer, op }
     }
 }

@@ -4,6 +4,7 @@
 //! not order, whatever order this run took. Not here: who hands memory out ([`crate::noun::pool`]).
 
 mod expectation;
+mod reachable;
 mod table;
 
 use crate::cx::Cx;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 
 pub(crate) use self::expectation::Expectation;
 pub use self::expectation::{DataOrigin, Made};
+pub(crate) use self::reachable::ReachableMemory;
 pub(crate) use self::table::{Accessed, Memories, Memory};
 use crate::clock::Clock;
 use crate::host::value::BlockId;

@@ -428,6 +428,12 @@ impl RankState {
         })
     }
 
+    /// Where the segments of pools lie.
+    pub(crate) fn addresses_of_pools(&self) -> impl Iterator<Item = AddressId> {
+        let pools = Pools::of(self).rows.iter();
+        pools.flat_map(|(_, pool)| pool.segments.iter().map(|segment| segment.buffer.address))
+    }
+
     /// A segment that a pool has.
     pub(crate) fn segment(&self, memory: MemoryId) -> Option<&Segment> {
         let Owner::Pool(pool) = memory.owner else { return None };

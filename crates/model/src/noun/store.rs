@@ -182,6 +182,7 @@ impl Cx<'_> {
         match verb {
             StoreOp::Set { key, value } => {
                 let value = Machine::value(self.state, rank, value);
+                m.export_memory(self.state, rank, &value);
                 self.write_key(*key, Some(value));
             }
             StoreOp::Delete { key } => self.write_key(*key, None),

@@ -7,12 +7,12 @@
 //! Not here: how an address is placed ([`crate::host::order`]).
 
 use crate::cx::Here;
-use crate::describe::NamesOf;
 use crate::host::value::{Address, Buffer, MemoryId, Owner, Value};
 use crate::judge::finding::About;
 use crate::machine::Machine;
 use crate::order::condition::Condition;
 use crate::order::poll::{Nondet, Placing};
+use crate::position::ProgramPlace;
 use crate::rank::Rank;
 use crate::state::State;
 
@@ -83,15 +83,13 @@ impl Here<'_> {
         let Here { m, state, rank, .. } = self;
         let names = |holder: Rank, value: &Value| value.names(holder, (rank, memory));
         let remembered = m.config.remembered.as_deref().expect("histories merge");
-        let tokens = NamesOf::new(&*m.source);
         let in_slots = state.ranks().zip((0..).map(Rank)).any(|(r, holder)| {
             r.threads().iter().any(|thread| {
                 (0..).zip(thread.slots().iter()).any(|(slot, value)| {
-                    names(holder, value)
-                        && (holder != rank
-                            || thread
-                                .place()
-                                .is_none_or(|place| place.may_use(slot, thread.next(), remembered, &tokens)))
+                    let is_kept = |place: &ProgramPlace| {
+                        place.rest(m, thread.next(), remembered).kept.contains(&slot)
+                    };
+                    names(holder, value) && (holder != rank || thread.place().is_none_or(is_kept))
                 })
             }) || r.contained().any(|value| names(holder, value))
                 || r.mapped_of(rank).any(|mapped| mapped == memory)

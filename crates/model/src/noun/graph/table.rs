@@ -95,6 +95,12 @@ pub(crate) struct Graphs {
 walk!(struct Graphs { rows: hashed moved });
 
 impl RankState {
+    /// What graphs have recorded that may still be replayed.
+    pub(crate) fn captured(&self) -> impl Iterator<Item = &Work> {
+        let graphs = Graphs::of(self).rows.iter().filter(|(_, graph)| graph.lives());
+        graphs.flat_map(|(_, graph)| graph.nodes.iter().map(|node| &node.work))
+    }
+
     /// Whether a graph was ever begun.
     pub(crate) fn has_graphs(&self) -> bool {
         !Graphs::of(self).rows.is_empty()

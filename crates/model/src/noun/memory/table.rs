@@ -117,9 +117,37 @@ pub(crate) struct Memories {
     pub(super) live: Arc<BTreeSet<BlockId>>,
     /// How often the program made memory of a name: a function of positions.
     pub(super) made: Rows<Token, u32>,
+    /// What other ranks may come by.
+    exported: Arc<BTreeSet<MemoryId>>,
 }
 
-walk!(struct Memories { rows: hashed moved, live: hashed fixed, made: derived fixed });
+walk!(apart struct Memories {
+    rows: hashed moved,
+    live: hashed fixed,
+    made: derived fixed,
+    // It says only who may still come by memory.
+    exported: explains fixed,
+});
+
+impl Identify for Memories {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
+        let Self { rows, live, made, exported: _ } = self;
+        for (id, memory) in rows {
+            if to.is_reachable(*id) {
+                id.identify(to);
+                memory.identify(to);
+            }
+        }
+        u64::MAX.hash(to);
+        for block in &**live {
+            if to.is_reachable(block.0) {
+                block.hash(to);
+            }
+        }
+        u64::MAX.hash(to);
+        made.identify(to);
+    }
+}
 
 impl Memory {
     /// Returns how the memory was allocated.
@@ -190,6 +218,16 @@ impl RankState {
     /// Whether memory was never made, or went back to the driver.
     pub(crate) fn is_gone(&self, id: MemoryId) -> bool {
         self.memory(id).is_none_or(|memory| memory.released.is_some())
+    }
+
+    /// The memory that other ranks may come by.
+    pub(super) fn exported(&self) -> Arc<BTreeSet<MemoryId>> {
+        Arc::clone(&Memories::of(self).exported)
+    }
+
+    /// Other ranks may come by memory from here on.
+    pub(super) fn export(&mut self, memories: impl Iterator<Item = MemoryId>) {
+        Arc::make_mut(&mut Memories::of_mut(self).exported).extend(memories);
     }
 
     /// Whether the program holds a block.

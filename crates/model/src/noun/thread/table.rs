@@ -177,18 +177,19 @@ impl Identify for ThreadState {
         }
         // There is none where the search was interrupted.
         let Some(place) = place else { return };
-        match (status, self.upcoming()) {
+        let rest = match (status, self.upcoming()) {
             // How it votes is counted with the others' votes.
             (Status::Waiting(Rendezvous::Host(..)), Next::Op(op))
                 if op.op.is_vote() && !to.remembered.votes.contains(&op.loc) =>
             {
                 op.loc.identify(to);
-                place.rest(to.machine, next + 1, to.remembered).hash(to);
+                place.rest(to.machine, next + 1, to.remembered)
             }
-            _ => place.rest(to.machine, *next, to.remembered).hash(to),
-        }
-        for slot in place.remembered_at(*next, to.remembered) {
-            slots.get(slot).hash(to);
+            _ => place.rest(to.machine, *next, to.remembered),
+        };
+        rest.hash.hash(to);
+        for slot in &*rest.kept {
+            slots.get(*slot).hash(to);
         }
         clock.identify(to);
     }

@@ -146,6 +146,11 @@ impl Windows {
         !self.leftover.is_empty()
     }
 
+    /// The memory of registrations of discarded groups, which run later.
+    pub(crate) fn leftovers(&self) -> impl Iterator<Item = &Value> {
+        self.leftover.iter().map(|leftover| &leftover.memory)
+    }
+
     /// The window that the n-th set-up event made, registered still or not.
     pub(crate) fn get(&self, nth: u32) -> Option<&Window> {
         self.rows.iter().find(|window| window.nth == nth)
