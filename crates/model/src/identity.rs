@@ -21,7 +21,7 @@ use crate::id::{ContentHasher, ThreadStart, Token, fingerprint};
 use crate::judge::finding::OpRef;
 use crate::machine::Machine;
 use crate::members::MemberList;
-use crate::host::value::MemoryId;
+use crate::host::value::{BlockId, MemoryId};
 use crate::noun::memory::ReachableMemory;
 use crate::order::ahead::UsedAhead;
 use crate::order::dependence::Object;
@@ -605,10 +605,8 @@ impl<'a> StateIdentity<'a> {
         (self.rank, self.here) = (rank, threads);
         self.answers.clear();
         self.answers.extend(own.threads().iter().map(|thread| (thread.start(), thread.asked())));
-        // What a thread did that is alone on its rank it knows.
-        let alone = own.threads().len() < 2;
-        self.ahead = if alone { UsedAhead::unknown() } else { self.machine.shared_ahead([own]) };
-        self.reachable = self.machine.reachable_memory((rank, own), self.remembered);
+        self.ahead = self.machine.shared_ahead([own]);
+        self.reachable = self.machine.reachable_memory((rank, own), &self.ahead, self.remembered);
         identify(self);
         self.draft.take(self.alone, self.here)
     }
@@ -664,6 +662,11 @@ impl<'a> StateIdentity<'a> {
         self.mark(DraftMark::AskedAbout(actor, epoch));
     }
 
+    /// What somebody may still use of what threads share.
+    pub(crate) fn ahead(&self) -> &UsedAhead {
+        &self.ahead
+    }
+
     /// Whether somebody may still use what threads share.
     pub(crate) fn is_used(&self, object: Object) -> bool {
         self.ahead.has(object)
@@ -677,6 +680,21 @@ impl<'a> StateIdentity<'a> {
     /// Whether somebody may still compare the address of memory of the rank whose tables are looked at.
     pub(crate) fn is_reachable_address(&self, memory: MemoryId) -> bool {
         !self.forgets_memory() && self.reachable.has_address(memory)
+    }
+
+    /// Whether the program may still give up a block of the rank whose tables are looked at, or use it.
+    pub(crate) fn is_reachable_block(&self, block: BlockId) -> bool {
+        !self.forgets_memory() && self.reachable.has_block(block)
+    }
+
+    /// Whether a pool may still be used of the rank whose tables are looked at, or what lies in it.
+    pub(crate) fn is_reachable_pool(&self, pool: Token) -> bool {
+        !self.forgets_memory() && self.reachable.has_pool(pool)
+    }
+
+    /// Whether the rank may still allocate memory whose tables are looked at.
+    pub(crate) fn allocates(&self) -> bool {
+        !self.forgets_memory() && self.ahead.allocates()
     }
 
     fn forgets_memory(&self) -> bool {

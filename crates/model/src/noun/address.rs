@@ -42,7 +42,15 @@ pub(crate) struct FreedAddresses {
     rows: Vec<(AddressId, u64)>,
 }
 
-walk!(struct FreedAddresses { rows: hashed fixed });
+walk!(apart struct FreedAddresses { rows: hashed fixed });
+
+impl Identify for FreedAddresses {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
+        if to.allocates() {
+            self.rows.hash(to);
+        }
+    }
+}
 
 impl LocalHash for FreedAddresses {
     fn local_hash<H: Hasher>(&self, state: &mut H) {

@@ -399,7 +399,14 @@ pub(crate) struct Pools {
     rows: Rows<Token, Pool>,
 }
 
-walk!(struct Pools { rows: hashed moved });
+walk!(apart struct Pools { rows: hashed moved });
+
+impl Identify for Pools {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
+        let used = self.rows.iter().filter(|(name, _)| to.is_reachable_pool(*name));
+        to.unordered(used.collect::<Vec<_>>(), |row, to| row.identify(to));
+    }
+}
 
 impl LocalHash for Pools {
     fn local_hash<H: Hasher>(&self, state: &mut H) {
@@ -428,10 +435,9 @@ impl RankState {
         })
     }
 
-    /// Where the segments of pools lie.
-    pub(crate) fn addresses_of_pools(&self) -> impl Iterator<Item = AddressId> {
-        let pools = Pools::of(self).rows.iter();
-        pools.flat_map(|(_, pool)| pool.segments.iter().map(|segment| segment.buffer.address))
+    /// The segments of each pool.
+    pub(crate) fn pools(&self) -> impl Iterator<Item = (Token, &[Segment])> {
+        Pools::of(self).rows.iter().map(|(name, pool)| (*name, &**pool.segments))
     }
 
     /// A segment that a pool has.

@@ -1,5 +1,5 @@
 //! What threads share and somebody may still use, as far as a search has found: what was done to the rest makes no difference
-//! any more. Keys of the store and flags are shared by all threads, locks, lists and maps by those of a rank.
+//! any more. Keys of the store and flags are shared by all threads, the rest by those of a rank.
 //!
 //! Not here: which uses clash ([`super::persistent`]).
 
@@ -19,6 +19,8 @@ pub(crate) struct UsedAhead {
     objects: FxHashSet<Object>,
     /// A graph may work on any flag.
     replays: bool,
+    /// Memory is allocated, or a pool may grow.
+    allocates: bool,
     /// What somebody may still do is not known.
     unknown: bool,
 }
@@ -34,8 +36,15 @@ impl UsedAhead {
         self.unknown || self.replays && object.kind == ObjectKind::Flag || self.objects.contains(&object)
     }
 
+    /// Whether somebody may still allocate memory.
+    pub(crate) fn allocates(&self) -> bool {
+        self.unknown || self.allocates
+    }
+
     fn add(&mut self, used: SharedUse) {
-        self.replays |= used == SharedUse::Replay;
+        self.replays |= matches!(used, SharedUse::Replay(_));
+        let of_allocation = |object: Object| matches!(object.kind, ObjectKind::Memory | ObjectKind::Pool);
+        self.allocates |= used.object().is_some_and(of_allocation);
         self.objects.extend(used.object());
     }
 }

@@ -20,7 +20,8 @@ use crate::noun::rendezvous::Rendezvous;
 use crate::noun::store::StoreOp;
 use crate::noun::stream::{Stream, Work};
 use crate::noun::thread::{Next, Status, ThreadOp};
-use crate::op::{FlagOp, GraphOp, Op};
+use crate::noun::memory::MemoryOp;
+use crate::op::{FlagOp, GraphOp, Op, PoolOp};
 use crate::order::advance::Runnable;
 use crate::order::condition::Condition;
 use crate::order::dependence::{Access, Object, ObjectId, ObjectKind};
@@ -31,20 +32,21 @@ use crate::rank::Rank;
 use crate::remembered::ProgramPoint;
 use crate::state::State;
 
-/// What an operation or a question of a thread has to do with what threads share: keys, flags, locks, lists and maps. It
-/// does it now, or once a stream comes to it.
+/// What an operation or a question of a thread has to do with what threads share and call by name: keys, flags, locks, lists
+/// and maps, and pools, graphs and the names of memory. It does it now, or once a stream comes to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum SharedUse {
     /// It looks at a list or a map, or reads a key of the store, once the key is there.
     Read(Object),
-    /// It changes a list or a map, locks or unlocks, or sets or deletes a key of the store.
+    /// It changes a list or a map, locks or unlocks, or sets or deletes a key of the store. It does something with a pool, begins,
+    /// ends or destroys a graph, or allocates memory of a name.
     Write(Object),
     /// It works on a flag.
     Flag(Token, FlagAct),
     /// A stream works on a flag, once it comes to it.
     Queued(Token, FlagAct),
-    /// It replays a graph, which may work on any flag.
-    Replay,
+    /// It replays a graph of this name, which may work on any flag.
+    Replay(Token),
     /// It starts a thread, which does what it does.
     Spawn(ThreadStart),
 }
@@ -55,7 +57,8 @@ impl SharedUse {
         match self {
             Self::Read(object) | Self::Write(object) => Some(object),
             Self::Flag(flag, _) | Self::Queued(flag, _) => Some(flag_object(flag)),
-            Self::Replay | Self::Spawn(_) => None,
+            Self::Replay(graph) => Some(graph_object(graph)),
+            Self::Spawn(_) => None,
         }
     }
 
@@ -69,7 +72,21 @@ impl SharedUse {
             }
             Op::Flag(FlagOp { flag, act, stream: None }) => Some(Self::Flag(*flag, *act)),
             Op::Flag(FlagOp { flag, act, stream: Some(_) }) => Some(Self::Queued(*flag, *act)),
-            Op::Graph(GraphOp::Replay { .. }) => Some(Self::Replay),
+            Op::Graph(GraphOp::Replay { graph, .. }) => Some(Self::Replay(*graph)),
+            Op::Graph(
+                GraphOp::Begin { graph, .. } | GraphOp::End { graph } | GraphOp::Destroy { graph },
+            ) => Some(Self::Write(graph_object(*graph))),
+            Op::Pool(
+                PoolOp::Declare { pool, .. }
+                | PoolOp::Lock { pool }
+                | PoolOp::Unlock { pool }
+                | PoolOp::Alloc { pool, .. }
+                | PoolOp::Trim { pool, .. }
+                | PoolOp::Havoc { pool, .. },
+            ) => Some(Self::Write(Object::named(ObjectKind::Pool, *pool))),
+            Op::Memory(MemoryOp::Alloc { name, .. }) => {
+                Some(Self::Write(Object::named(ObjectKind::Memory, *name)))
+            }
             Op::Thread(ThreadOp::Spawn { start }) => Some(Self::Spawn(*start)),
             Op::Mutex(op) => Some(Self::Write(op.object())),
             Op::Map(op) => Some(Self::accessing(op.object(), op.how())),
@@ -470,7 +487,7 @@ impl Closing<'_> {
     }
 
     fn meets(&self, used: SharedUse, with: Clashing) -> ClashOutlook {
-        if used == SharedUse::Replay && with.object.kind == ObjectKind::Flag {
+        if matches!(used, SharedUse::Replay(_)) && with.object.kind == ObjectKind::Flag {
             return ClashOutlook::Clash;
         }
         // Nearly all uses are of other objects.
@@ -482,7 +499,7 @@ impl Closing<'_> {
             SharedUse::Flag(flag, act) | SharedUse::Queued(flag, act) => {
                 (act.writes().is_some(), Machine::flag_allows(self.state, flag, act))
             }
-            SharedUse::Write(_) | SharedUse::Replay | SharedUse::Spawn(_) => (true, true),
+            SharedUse::Write(_) | SharedUse::Replay(_) | SharedUse::Spawn(_) => (true, true),
         };
         if possible && (writes || with.reads) {
             ClashOutlook::Clash
@@ -507,6 +524,10 @@ enum ClashOutlook {
 
 fn key_object(key: Token) -> Object {
     Object::named(ObjectKind::StoreKey, key)
+}
+
+fn graph_object(graph: Token) -> Object {
+    Object::named(ObjectKind::Graph, graph)
 }
 
 fn flag_object(flag: Token) -> Object {

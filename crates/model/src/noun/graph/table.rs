@@ -3,6 +3,7 @@
 #![expect(clippy::wildcard_enum_match_arm, reason = "work is looked at by the noun that launched it")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use super::CaptureMode;
@@ -12,6 +13,8 @@ use crate::identity::{Identify, StateIdentity, identify_as_hashed};
 use crate::judge::finding::OpRef;
 use crate::noun::collective::Launch;
 use crate::noun::stream::Work;
+use crate::order::ahead::UsedAhead;
+use crate::order::dependence::{Object, ObjectKind};
 use crate::state::{RankState, Table};
 use crate::walk::walk;
 
@@ -92,13 +95,30 @@ pub(crate) struct Graphs {
     pub(super) rows: Vec<(Token, Graph)>,
 }
 
-walk!(struct Graphs { rows: hashed moved });
+walk!(apart struct Graphs { rows: hashed moved });
+
+impl Identify for Graphs {
+    fn identify(&self, to: &mut StateIdentity<'_>) {
+        for (name, graph) in &self.rows {
+            if graph.may_run(*name, to.ahead()) || graph.keeps_something() {
+                name.identify(to);
+                graph.identify(to);
+            }
+        }
+        u64::MAX.hash(to);
+    }
+}
 
 impl RankState {
     /// What graphs have recorded that may still be replayed.
-    pub(crate) fn captured(&self) -> impl Iterator<Item = &Work> {
-        let graphs = Graphs::of(self).rows.iter().filter(|(_, graph)| graph.lives());
+    pub(crate) fn captured<'a>(&'a self, ahead: &UsedAhead) -> impl Iterator<Item = &'a Work> {
+        let graphs = Graphs::of(self).rows.iter().filter(|(name, graph)| graph.may_run(*name, ahead));
         graphs.flat_map(|(_, graph)| graph.nodes.iter().map(|node| &node.work))
+    }
+
+    /// The pools whose blocks graphs keep.
+    pub(crate) fn pools_of_graphs(&self) -> impl Iterator<Item = Token> {
+        Graphs::of(self).rows.iter().filter_map(|(_, graph)| graph.pool)
     }
 
     /// Whether a graph was ever begun.
@@ -111,6 +131,16 @@ impl Graph {
     /// Whether its streams take no work to run.
     pub(super) fn records(&self) -> bool {
         matches!(self.stage, Stage::Recording | Stage::Invalid)
+    }
+
+    /// Whether it records, or somebody may still do something with it.
+    fn may_run(&self, name: Token, ahead: &UsedAhead) -> bool {
+        self.records() || ahead.has(Object::named(ObjectKind::Graph, name))
+    }
+
+    /// Whether what it captured is kept for it while it lives: a pool, or a communicator.
+    fn keeps_something(&self) -> bool {
+        self.lives() && (self.pool.is_some() || self.nodes.iter().any(|node| node.work.sequence().is_some()))
     }
 
     /// Whether it may still be replayed.

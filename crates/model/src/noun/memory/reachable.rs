@@ -3,16 +3,21 @@
 //! Whoever gets at memory of a rank has it from a value of that rank. So memory that was named by nothing that the rank gave
 //! away is out of reach once none of the values names it that the rank may still use, no work that it has queued or captured,
 //! and no window.
-//! Not here: segments of a pool, which the pool itself hands out again ([`crate::noun::pool`]).
+//! A pool hands out its memory again as long as somebody uses it.
+//! Not here: what somebody may still use by its name ([`crate::order::ahead`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
-use crate::host::value::{Address, Buffer, MemoryId, Owner, Value};
+use crate::host::best_fit::Segment;
+use crate::host::value::{Address, BlockId, Buffer, MemoryId, Owner, Value};
+use crate::id::Token;
 use crate::machine::{InFlight, Machine};
 use crate::noun::stream::Work;
+use crate::order::ahead::UsedAhead;
+use crate::order::dependence::{Object, ObjectKind};
 use crate::program::Symmetry;
 use crate::rank::Rank;
 use crate::remembered::RememberedPast;
@@ -24,6 +29,9 @@ pub(crate) struct ReachableMemory {
     /// What the rank may still do is not known.
     unknown: bool,
     memories: FxHashSet<MemoryId>,
+    blocks: FxHashSet<BlockId>,
+    /// By name: those that may still be used, or whose memory may.
+    pools: FxHashSet<Token>,
     /// What other ranks may come by.
     exported: Arc<BTreeSet<MemoryId>>,
     /// By the memory that was mapped there first.
@@ -38,17 +46,28 @@ impl ReachableMemory {
 
     /// Whether somebody may access memory of the rank, or free it.
     pub(crate) fn has(&self, memory: MemoryId) -> bool {
-        let is_handed_out_again = matches!(memory.owner, Owner::Pool(_));
+        let is_of_pool = || if let Owner::Pool(pool) = memory.owner { self.pools.contains(&pool) } else { false };
         self.unknown
-            || is_handed_out_again
             || self.memories.contains(&memory)
             || self.exported.contains(&memory)
+            || is_of_pool()
+    }
+
+    /// Whether somebody may use a pool of the rank, or what lies in it.
+    pub(crate) fn has_pool(&self, pool: Token) -> bool {
+        self.unknown || self.pools.contains(&pool)
+    }
+
+    /// Whether somebody may use a block of the rank, give it up, or be handed out its bytes.
+    pub(crate) fn has_block(&self, block: BlockId) -> bool {
+        self.blocks.contains(&block) || self.has(block.0)
     }
 
     fn add(&mut self, buffer: &Buffer) {
         // A mapping of memory of another rank is none of this one.
         if buffer.through.is_none() {
             self.memories.insert(buffer.memory);
+            self.blocks.extend(buffer.block);
             self.addresses.insert(buffer.address.0);
         }
     }
@@ -89,6 +108,7 @@ impl Machine {
     pub(crate) fn reachable_memory(
         &self,
         (rank, own): (Rank, &RankState),
+        ahead: &UsedAhead,
         remembered: &RememberedPast,
     ) -> ReachableMemory {
         let mut reachable = ReachableMemory { exported: own.exported(), ..ReachableMemory::default() };
@@ -109,13 +129,27 @@ impl Machine {
         }
         own.contained().for_each(|value| reachable.add_value(rank, value));
         own.queued().for_each(|queued| reachable.add_work(&queued.work));
-        own.captured().for_each(|work| reachable.add_work(work));
+        own.captured(ahead).for_each(|work| reachable.add_work(work));
         for windows in own.comms().map(|(_, comm)| comm.windows()) {
             windows.rows().iter().for_each(|window| reachable.add(window.buffer()));
             windows.leftovers().for_each(|memory| reachable.add_value(rank, memory));
         }
-        reachable.addresses.extend(own.addresses_of_pools().map(|address| address.0));
-        reachable.addresses.extend(own.all_freed_addresses().map(|address| address.0));
+        reachable.pools.extend(own.pools_of_graphs());
+        for (pool, segments) in own.pools() {
+            let named = |segment: &Segment| {
+                let id = segment.buffer.memory;
+                reachable.memories.contains(&id) || reachable.exported.contains(&id)
+            };
+            if ahead.has(Object::named(ObjectKind::Pool, pool)) || segments.iter().any(named) {
+                reachable.pools.insert(pool);
+            }
+            if reachable.pools.contains(&pool) {
+                reachable.addresses.extend(segments.iter().map(|segment| segment.buffer.address.0));
+            }
+        }
+        if ahead.allocates() {
+            reachable.addresses.extend(own.all_freed_addresses().map(|address| address.0));
+        }
         reachable
     }
 

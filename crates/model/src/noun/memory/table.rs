@@ -14,7 +14,7 @@ use crate::identity::{Identify, StateIdentity};
 use crate::judge::finding::OpRef;
 use crate::machine::{Machine, locked};
 use crate::noun::ipc::Moment;
-use crate::order::dependence::Access;
+use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::state::{RankState, Table};
 use crate::term::Content;
 use crate::walk::{Rows, walk};
@@ -140,12 +140,13 @@ impl Identify for Memories {
         }
         u64::MAX.hash(to);
         for block in &**live {
-            if to.is_reachable(block.0) {
+            if to.is_reachable_block(*block) {
                 block.hash(to);
             }
         }
         u64::MAX.hash(to);
-        made.identify(to);
+        let counted = made.iter().filter(|(name, _)| to.is_used(Object::named(ObjectKind::Memory, *name)));
+        to.unordered(counted.collect::<Vec<_>>(), |row, to| row.identify(to));
     }
 }
 
