@@ -132,8 +132,8 @@ fn what_ranks_share_is_nobodys_own() {
 
 #[test]
 fn what_matters_of_answers_is_remembered() {
-    use Forgotten::{Accesses, Answers, Containers, Known};
-    caught_by(&ANSWERS, [Answers, Accesses, Containers, Known].map(forgetting).into());
+    use Forgotten::{Accesses, Answers, Containers, Known, Memory};
+    caught_by(&ANSWERS, [Answers, Accesses, Containers, Known, Memory].map(forgetting).into());
     caught_by(&ANSWERS_ALIKE, vec![forgetting(Containers)]);
 }
 

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use rankcheck::search::Bounds;
 use rankcheck::search::explore::explore;
 use rankcheck::spec::{load_any, spec_files};
-use rankcheck_model::{Answer, Config, Question, Rank, Source, Terminator, ThreadStart};
+use rankcheck_model::{
+    Answer, Block, Config, Question, Rank, RenamedDigest, Source, Terminator, ThreadStart,
+};
 use rankcheck_tests::repository::enter;
 
 /// How many histories of a program are compared.
@@ -34,36 +36,77 @@ fn answers(question: &Question) -> std::ops::Range<Answer> {
     }
 }
 
-/// Goes through histories, the shortest first; returns how many stand as another one does, each compared with it.
-fn compared(source: &dyn Source, of: &str) -> usize {
+/// How many histories stand as another one does.
+#[derive(Debug, Clone, Copy, Default)]
+struct Alike {
+    /// With the numbers of results.
+    numbered: usize,
+    /// But for these.
+    renamed: usize,
+}
+
+/// A block in which results are called by what the program holds.
+fn renamed(block: &Block, by: &RenamedDigest) -> String {
+    let text = format!("{block:?}");
+    let own = "Slot { start: ThreadStart(0), index: ";
+    let (first, others) = text.split_once(own).unwrap_or((&text, ""));
+    let mut renamed = first.to_owned();
+    for part in others.split(own).filter(|part| !part.is_empty()) {
+        let (slot, rest) = part.split_once(' ').expect("a slot ends with a brace");
+        let called = by.called(slot.parse().expect("slots have numbers"));
+        let (is_new, nth) = called.unwrap_or_else(|| panic!("{slot} is used, which nobody holds: {text}"));
+        renamed.push_str(if is_new { "(new " } else { "(held " });
+        renamed.push_str(&format!("{nth}) {rest}"));
+    }
+    // A thread has its number from what it is started with.
+    let mut threads = renamed.split("Spawn { start: ThreadStart(");
+    let first = threads.next().unwrap_or_default().to_owned();
+    threads
+        .fold(first, |text, part| text + "Spawn { " + part.trim_start_matches(|of: char| of.is_ascii_digit()))
+}
+
+/// Goes through histories, the shortest first, and compares each with those that stand as it does.
+fn compared(source: &dyn Source, of: &str) -> Alike {
     let block = |history: &[Answer]| source.block(Rank(0), ThreadStart::default(), history);
-    let mut known: BTreeMap<u128, Vec<Answer>> = BTreeMap::new();
-    let mut compared = 0;
+    let mut numbered: BTreeMap<u128, Vec<Answer>> = BTreeMap::new();
+    let mut called: BTreeMap<u128, (Vec<Answer>, RenamedDigest)> = BTreeMap::new();
+    let mut compared = Alike::default();
     let mut left = VecDeque::from([Vec::new()]);
     for _ in 0..HISTORIES {
         let Some(history) = left.pop_front() else { break };
         let Ok(here) = block(&history) else { continue };
         let Terminator::Ask(question, _) = &here.terminator else { continue };
-        let standing = source.standing(Rank(0), ThreadStart::default(), &history);
-        let alike = standing.and_then(|standing| known.get(&standing).cloned());
-        compared += usize::from(alike.is_some());
-        for answer in answers(question) {
-            let after = |history: &[Answer]| [history, &[answer]].concat();
-            if let Some(other) = &alike {
+        let after = |history: &[Answer], answer| [history, &[answer]].concat();
+        left.extend(answers(question).map(|answer| after(&history, answer)));
+        let Some(standing) = source.standing(Rank(0), ThreadStart::default(), &history) else { continue };
+        if let Some(other) = numbered.get(&standing.numbered) {
+            compared.numbered += 1;
+            for answer in answers(question) {
                 // An error is none of both.
-                let [one, other] = [&history, other].map(|history| block(&after(history)).ok());
-                assert_eq!(one, other, "{of}: {history:?} and {alike:?}, answered {answer}");
+                let [one, other] = [&history, other].map(|history| block(&after(history, answer)).ok());
+                assert_eq!(one, other, "{of}: {history:?} and {other:?}, answered {answer}");
             }
-            left.push_back(after(&history));
+        } else {
+            numbered.insert(standing.numbered, history.clone());
         }
-        if let (Some(standing), None) = (standing, alike) {
-            known.insert(standing, history);
+        let Some(by) = standing.renamed else { continue };
+        if let Some((other, as_other)) = called.get(&by.digest) {
+            compared.renamed += usize::from(by != *as_other);
+            assert_eq!(by.held.len(), as_other.held.len(), "{of}: {history:?} and {other:?}");
+            for answer in answers(question) {
+                let [one, other] = [(&history, &by), (other, as_other)].map(|(history, by)| {
+                    block(&after(history, answer)).ok().map(|block| renamed(&block, by))
+                });
+                assert_eq!(one, other, "{of}: {history:?}, answered {answer}");
+            }
+        } else {
+            called.insert(by.digest, (history, by));
         }
     }
     compared
 }
 
-fn each(files: &[std::path::PathBuf]) -> BTreeMap<String, usize> {
+fn each(files: &[std::path::PathBuf]) -> BTreeMap<String, Alike> {
     let mut all = BTreeMap::new();
     for file in files {
         let spec = load_any(file).expect("the spec is good");
@@ -82,9 +125,9 @@ fn each(files: &[std::path::PathBuf]) -> BTreeMap<String, usize> {
 fn what_a_program_holds_tells_histories_apart() {
     let folder = enter().join("tests/growth");
     let alike = each(&["standing.star", "hooks.star", "any_method.star"].map(|file| folder.join(file)));
-    let names: Vec<String> = alike.iter().map(|(name, count)| format!("{name}: {count}")).collect();
+    let names: Vec<String> = alike.iter().map(|(name, alike)| format!("{name}: {alike:?}")).collect();
     for forgets in ["program 0", "program 5", "program 8", "program 9", "program 19", "quiet hooks"] {
-        assert!(alike[forgets] > 0, "{forgets} holds nothing: {names:?}");
+        assert!(alike[forgets].numbered > 0, "{forgets} holds nothing: {names:?}");
     }
 }
 
@@ -92,22 +135,27 @@ fn what_a_program_holds_tells_histories_apart() {
 #[test]
 fn specs_that_stand_alike_go_on_alike() {
     let (files, _) = spec_files(&[enter().join("specs"), enter().join(Path::new("tests/growth"))]);
-    let alike: usize = each(&files).values().sum();
-    assert!(alike > 100, "only {alike} histories stand as others do");
+    let all = each(&files);
+    let sum = |of: fn(&Alike) -> usize| all.values().map(of).sum::<usize>();
+    let (numbered, renamed) = (sum(|alike| alike.numbered), sum(|alike| alike.renamed));
+    assert!(numbered > 100, "only {numbered} histories stand as others do");
+    assert!(renamed > 20, "only {renamed} histories stand as others do but for the numbers of results");
 }
 
-/// What may follow a question is foreseen on each of the ways that lead to it.
+/// What may follow a question is foreseen on each of the ways that lead to it, and results may have other numbers on each.
 #[test]
 fn what_follows_is_known_on_each_way() {
-    let spec = load_any(&enter().join("tests/growth/follows.star")).expect("the spec is good");
-    for check in &spec.checks {
-        let source = check.source(check.ranks[0], &check.combinations()[0], &check.assume);
-        let source: Arc<dyn Source> = Arc::new(source.expect("it is a program"));
-        let found = |merge_from| {
-            let bounds = Bounds { merge_from, ..Bounds::default() };
-            let found = explore(&source, Config::new(check.ranks[0]), &bounds).expect("it evaluates");
-            (found.outcomes.into_keys().collect::<BTreeSet<_>>(), found.reached)
-        };
-        assert_eq!(found(0), found(u64::MAX), "{}", check.name);
+    for file in ["follows.star", "results.star"] {
+        let spec = load_any(&enter().join("tests/growth").join(file)).expect("the spec is good");
+        for check in &spec.checks {
+            let source = check.source(check.ranks[0], &check.combinations()[0], &check.assume);
+            let source: Arc<dyn Source> = Arc::new(source.expect("it is a program"));
+            let found = |merge_from| {
+                let bounds = Bounds { merge_from, ..Bounds::default() };
+                let found = explore(&source, Config::new(check.ranks[0]), &bounds).expect("it evaluates");
+                (found.outcomes.into_keys().collect::<BTreeSet<_>>(), found.reached)
+            };
+            assert_eq!(found(0), found(u64::MAX), "{file} {}", check.name);
+        }
     }
 }

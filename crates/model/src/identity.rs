@@ -17,11 +17,11 @@ use rustc_hash::FxHashMap;
 
 use crate::clock::{Actor, Clock};
 use crate::host::value::CommId;
+use crate::host::value::{BlockId, MemoryId};
 use crate::id::{ContentHasher, ThreadStart, Token, fingerprint};
 use crate::judge::finding::OpRef;
 use crate::machine::Machine;
 use crate::members::MemberList;
-use crate::host::value::{BlockId, MemoryId};
 use crate::noun::memory::ReachableMemory;
 use crate::order::ahead::UsedAhead;
 use crate::order::dependence::Object;

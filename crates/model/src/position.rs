@@ -20,7 +20,7 @@ use crate::id::{ContentHasher, ThreadStart, Token};
 use crate::machine::{Machine, Pending, locked};
 use crate::order::dependence::Object;
 use crate::order::persistent::SharedUse;
-use crate::program::{Answer, Block, Slot, Symmetry, Terminator};
+use crate::program::{Answer, Block, RenamedDigest, Slot, StandingDigest, Symmetry, Terminator};
 use crate::rank::{LocId, Rank};
 use crate::remembered::{Forgotten, ProgramPoint, RememberedPast};
 use crate::term::Content;
@@ -78,7 +78,9 @@ pub(crate) struct ProgramPlace {
     uses: Vec<(u32, SharedUse)>,
     /// What the question at the end of the block is, and what is remembered there: histories are merged by it.
     end: u128,
-    /// Whether how the program stands tells it apart there, in place of the answers that were given.
+    /// How the program stands there, if that is known, by which results it still holds.
+    standing: Option<StandingDigest>,
+    /// Whether that tells it apart, in place of the answers that were given.
     told_by_standing: bool,
     /// A place that was entered before, behind which the program stands as behind this one, and of which the same is remembered.
     alike: Option<Arc<ProgramPlace>>,
@@ -231,10 +233,20 @@ impl ProgramPlace {
         let used: BTreeSet<Slot> = self.ahead(next).flat_map(|of| uses(of, names)).collect();
         let keeps = |slot: &u32| {
             let ProducedResult { loc, place: _, answers } = self.produced[*slot as usize];
-            remembered.keeps_result(loc, self.age() - answers + 1)
+            remembered.keeps_result(loc, self.age() - answers + 1) && self.may_hold(*slot)
                 || used.contains(&Slot { start: self.start, index: *slot })
         };
         (0..there).filter(keeps).collect()
+    }
+
+    /// Whether the program may still hold a result behind the block.
+    fn may_hold(&self, slot: u32) -> bool {
+        self.renamed().is_none_or(|renamed| renamed.called(slot).is_some())
+    }
+
+    /// How the program stands behind the block without the numbers of results, if that is known.
+    fn renamed(&self) -> Option<&RenamedDigest> {
+        self.standing.as_ref().and_then(|standing| standing.renamed.as_ref())
     }
 
     /// The operations of the block from one on, and its question.
@@ -273,12 +285,14 @@ impl ProgramPlace {
     /// Tells the end of a block apart: by its question, and by what is remembered there. Where some answer matters, and it is
     /// known how the program stands, that says all that follows from the answers, and says it of few values where these are
     /// many.
-    fn tell_end(&mut self, machine: &Machine, remembered: &RememberedPast, standing: Option<u128>) {
+    fn tell_end(&mut self, machine: &Machine, remembered: &RememberedPast) {
         let last = u32::try_from(self.block.ops.len()).expect("few operations");
         let kept = self.kept_at(last, remembered, &NamesOf::new(&*machine.source));
         let answers = self.remembered_answers(remembered);
-        let standing = standing.filter(|_| answers != RememberedAnswers::default());
-        self.told_by_standing = standing.is_some();
+        let told = self.standing.as_ref().filter(|_| answers != RememberedAnswers::default());
+        let told =
+            told.map(|standing| (standing.numbered, standing.renamed.as_ref().map(|renamed| renamed.digest)));
+        self.told_by_standing = told.is_some();
         let mut hasher = ContentHasher::default();
         (self.rank, self.start).hash(&mut hasher);
         match &self.block.terminator {
@@ -289,8 +303,9 @@ impl ProgramPlace {
                 machine.place_hash(*loc).hash(&mut hasher);
             }
         }
-        match standing {
-            Some(standing) => standing.hash(&mut hasher),
+        match told {
+            Some((_, Some(renamed))) if !remembered.numbered => renamed.hash(&mut hasher),
+            Some((numbered, _)) => numbered.hash(&mut hasher),
             None => answers.hash(&mut hasher),
         }
         self.hash_kept(&kept, &mut hasher);
@@ -312,10 +327,13 @@ impl ProgramPlace {
     }
 
     /// How long each result is remembered from here on: the rest of the program calls them by their order. Where programs stand
-    /// alike, results have the same numbers, however many answers were given since.
+    /// alike, results have the same numbers, or the same places among those that are held, however many answers were given since.
     fn hash_kept(&self, kept: &[u32], hasher: &mut ContentHasher) {
         if self.told_by_standing {
-            return kept.hash(hasher);
+            return match self.renamed() {
+                Some(renamed) => kept.iter().for_each(|slot| renamed.called(*slot).hash(hasher)),
+                None => kept.hash(hasher),
+            };
         }
         for slot in kept {
             let ProducedResult { loc: _, place, answers } = self.produced[*slot as usize];
@@ -500,6 +518,7 @@ impl Machine {
         let standing = self.source.standing(*rank, *start, answers);
         let (mut place, more) = self.new_place(&key, (block, standing), before.as_deref(), remembered);
         place.nth = places.known.len();
+        let standing = place.standing.as_ref().map(|standing| standing.numbered);
         if let (Some(standing), Some(merged)) = (standing, places.merged.get(&place.end)) {
             place.alike = merged.standing.get(&standing).map(Arc::clone);
         }
@@ -564,7 +583,9 @@ impl Machine {
     ) -> Option<Box<RememberedPast>> {
         match self.enter(places, remembered, member.answered(answer)) {
             EnteredPlace::There(place) => self.differs(&place, to, remembered),
-            EnteredPlace::Nothing => Some(difference(&member.given, &to.given[..to.given.len() - 1], 1)),
+            EnteredPlace::Nothing => {
+                Some(told(difference(&member.given, &to.given[..to.given.len() - 1], 1), remembered))
+            }
             EnteredPlace::Remember(more) => Some(more),
         }
     }
@@ -580,7 +601,10 @@ impl Machine {
         if declared || one.rest(self, 0, remembered).hash == other.rest(self, 0, remembered).hash {
             return None;
         }
-        Some(self.responsible(one, other).unwrap_or_else(|| difference(&one.given, &other.given, 0)))
+        Some(told(
+            self.responsible(one, other).unwrap_or_else(|| difference(&one.given, &other.given, 0)),
+            remembered,
+        ))
     }
 
     /// The one answer in which two histories differ and which alone makes the difference, if there is one.
@@ -610,7 +634,7 @@ impl Machine {
     fn new_place(
         &self,
         (rank, start, answers): &HistoryKey,
-        (block, standing): (Arc<Block>, Option<u128>),
+        (block, standing): (Arc<Block>, Option<StandingDigest>),
         before: Option<&ProgramPlace>,
         remembered: &RememberedPast,
     ) -> (ProgramPlace, RememberedPast) {
@@ -650,6 +674,7 @@ impl Machine {
             produced_before,
             uses,
             end: 0,
+            standing,
             told_by_standing: false,
             alike: None,
             rests,
@@ -658,7 +683,7 @@ impl Machine {
         if !self.config.declared_forgotten.contains(&Forgotten::Follows) {
             more.follows = place.unforeseen(remembered);
         }
-        place.tell_end(self, remembered, standing);
+        place.tell_end(self, remembered);
         (place, more)
     }
 
@@ -698,6 +723,13 @@ fn shared_uses(block: &Block) -> Vec<(u32, SharedUse)> {
     let of_ops = block.ops.iter().map(|statement| SharedUse::of(&statement.op));
     let each = (0..).zip(of_ops.chain([of_question]));
     each.filter_map(|(at, used)| Some((at, used?))).collect()
+}
+
+/// What has to be remembered; if that is remembered already, the numbers of results make the difference.
+fn told(more: Box<RememberedPast>, remembered: &RememberedPast) -> Box<RememberedPast> {
+    let mut both = remembered.clone();
+    both.extend(&more);
+    if both == *remembered { Box::new(RememberedPast { numbered: true, ..*more }) } else { more }
 }
 
 /// The last answers in which two histories differ, each to be remembered long enough to tell them apart, and `more`

@@ -134,6 +134,31 @@ pub enum Operand {
     Device,
 }
 
+impl Operand {
+    /// The same with other slots.
+    #[must_use]
+    pub fn renamed(&self, slot: &mut dyn FnMut(Slot) -> Slot) -> Self {
+        let mut arc = |of: &Arc<Self>| Arc::new(of.renamed(slot));
+        match self {
+            Self::Slot(of) => Self::Slot(slot(*of)),
+            Self::Slice { of, offset_bytes, len_bytes } => {
+                Self::Slice { of: arc(of), offset_bytes: *offset_bytes, len_bytes: *len_bytes }
+            }
+            Self::Segment(of) => Self::Segment(arc(of)),
+            Self::Address(of) => Self::Address(arc(of)),
+            Self::At { of, like } => Self::At { of: arc(of), like: arc(like) },
+            Self::Tuple(parts) => Self::Tuple(parts.iter().map(|part| part.renamed(slot)).collect()),
+            Self::Null
+            | Self::Int(_)
+            | Self::Token(_)
+            | Self::Bool(_)
+            | Self::Stream(_)
+            | Self::Event(_)
+            | Self::Device => self.clone(),
+        }
+    }
+}
+
 /// Element types of collectives, with NCCL's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -373,6 +398,39 @@ pub enum Freed {
     AfterClosed,
 }
 
+/// How a program stands where it asks: digests of all that the rest of it depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StandingDigest {
+    /// With the numbers of results.
+    pub numbered: u128,
+    /// Without them, if it is known which results the program still holds.
+    pub renamed: Option<RenamedDigest>,
+}
+
+/// A digest in which results are called by the order in which the program holds them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RenamedDigest {
+    /// Stands for all that the rest of the program depends on.
+    pub digest: u128,
+    /// The slots of the results that variables hold, in that order.
+    pub held: Arc<[u32]>,
+    /// The first slot of those that were made since: the program may hold all of these.
+    pub since: u32,
+}
+
+impl RenamedDigest {
+    /// What a result is called: by when it was made since, or its place among those that are held; none if the program does not
+    /// hold it.
+    #[must_use]
+    pub fn called(&self, slot: u32) -> Option<(bool, u32)> {
+        if let Some(nth) = slot.checked_sub(self.since) {
+            return Some((true, nth));
+        }
+        let at = self.held.iter().position(|held| *held == slot)?;
+        Some((false, u32::try_from(at).expect("few results are held")))
+    }
+}
+
 /// Where a program comes from: Starlark, Rust closures, a recorded run.
 ///
 /// Must be pure: equal arguments give equal blocks, and a longer list of answers extends what a shorter
@@ -386,8 +444,8 @@ pub trait Source: Send + Sync {
 
     /// How the program stands behind a block that was asked for, if that is known. After two lists of answers behind which a thread stands
     /// alike it was asked in the same places, and gives the same blocks for the same further answers, but for the numbers of
-    /// threads that are made from answers.
-    fn standing(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Option<u128> {
+    /// threads that are made from answers, and if it stands alike without the numbers of results, but for these.
+    fn standing(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Option<StandingDigest> {
         let _ = (rank, start, answers);
         None
     }

@@ -103,6 +103,8 @@ pub struct RememberedPast {
     /// What threads do to what they share behind each point: not of the past, but found with it.
     #[serde(with = "as_pairs")]
     pub follows: BTreeMap<ProgramPoint, BTreeSet<SharedUse>>,
+    /// Whether results are told by their numbers: they make a difference where threads are started with them.
+    pub numbered: bool,
     /// Whether so many histories were compared that telling them apart is cheaper.
     pub gives_up: bool,
 }
@@ -131,6 +133,7 @@ impl RememberedPast {
         for (point, uses) in &other.follows {
             self.follows.entry(*point).or_default().extend(uses);
         }
+        self.numbered |= other.numbered;
         self.gives_up |= other.gives_up;
     }
 

@@ -382,7 +382,8 @@ impl State {
         self.rank(rank).identify(to);
         // What the program still holds is part of what a run leaves behind.
         let held: Vec<&Arc<Buffer>> = Machine::held_buffers(self, rank).map(|(.., buffer)| buffer).collect();
-        let (used, left): (Vec<_>, Vec<_>) = held.into_iter().partition(|buffer| to.is_reachable(buffer.memory));
+        let (used, left): (Vec<_>, Vec<_>) =
+            held.into_iter().partition(|buffer| to.is_reachable(buffer.memory));
         to.unordered(used, |buffer, to| buffer.identify(to));
         let told = left.into_iter().filter_map(|buffer| to.machine.told_content(self, rank, buffer));
         to.unordered(told.collect::<Vec<_>>(), |told, to| told.identify(to));

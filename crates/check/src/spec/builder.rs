@@ -14,7 +14,6 @@ use std::hash::{Hash, Hasher};
 use std::panic::Location;
 use std::sync::Arc;
 
-use rankcheck_model::id::ContentHasher;
 use rankcheck_model::{
     Answer, Block, LocId, Op, Operand, Operation, Question, Rank, Slot, SourceError, Statement, Terminator,
     ThreadOp, ThreadStart, Token,
@@ -82,7 +81,7 @@ pub struct Builder {
     /// Whether objects keep functions of the program.
     pub(crate) functions_kept: FunctionsKept,
     /// How the evaluation stands where it asks.
-    standing: Cell<StandingAtQuestion>,
+    standing: RefCell<StandingAtQuestion>,
     progress: RefCell<Unfinished>,
 }
 
@@ -146,7 +145,7 @@ impl Builder {
             line: Cell::new(None),
             blocks: RefCell::default(),
             functions_kept: FunctionsKept::default(),
-            standing: Cell::new(StandingAtQuestion::NotFollowed),
+            standing: RefCell::new(StandingAtQuestion::NotFollowed),
             progress: RefCell::new(progress),
         }
     }
@@ -273,13 +272,13 @@ impl Builder {
 
     /// The evaluation is over, and stood so.
     pub(crate) fn stands(&self, standing: StandingAtQuestion) {
-        self.standing.set(standing);
+        *self.standing.borrow_mut() = standing;
     }
 
-    /// Adds what it has counted to a digest of how the evaluation stands.
-    pub(crate) fn hash_counts(&self, hasher: &mut ContentHasher) {
-        let Unfinished { added, asked, asked_at, next_slot, .. } = &*self.progress.borrow();
-        (next_slot, self.read_rank.is_read()).hash(hasher);
+    /// Adds what it has counted to a digest of how the evaluation stands, but for results.
+    pub(crate) fn hash_counts(&self, hasher: &mut impl Hasher) {
+        let Unfinished { added, asked, asked_at, .. } = &*self.progress.borrow();
+        self.read_rank.is_read().hash(hasher);
         // Launches that overlap are known by their numbers.
         self.setting.declares_overlap.then_some(added + asked).hash(hasher);
         // What may follow a question is known by where it was asked.
@@ -383,7 +382,7 @@ impl Builder {
         let block =
             Block { ops: progress.ops, terminator: progress.terminator.unwrap_or(Terminator::Return) };
         let standing = match block.terminator {
-            Terminator::Ask(..) => self.standing.get(),
+            Terminator::Ask(..) => self.standing.take(),
             Terminator::Return | Terminator::Cut => StandingAtQuestion::Unknown,
         };
         Ok(Evaluated { block, prefix: progress.prefix, hash, read_rank, standing })

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rankcheck_model::{
-    Answer, Block, EvaluatedProgram, Loc, LocId, Question, Rank, Source, SourceError, Symmetry, ThreadStart,
-    Token,
+    Answer, Block, EvaluatedProgram, Loc, LocId, Question, Rank, Source, SourceError, StandingDigest,
+    Symmetry, ThreadStart, Token,
 };
 use starlark::environment::Module;
 use starlark::eval::Evaluator;
@@ -336,7 +336,7 @@ impl Source for SpecSource {
         self.evaluated_block(rank, start, answers)
     }
 
-    fn standing(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Option<u128> {
+    fn standing(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Option<StandingDigest> {
         self.follows_standing.store(true, Ordering::Relaxed);
         let mut known = self.memo.standing(rank, start, answers);
         if known == StandingAtQuestion::NotFollowed {

@@ -7,12 +7,12 @@
 //! Not here: what follows for histories of a thread (`position.rs` of the model).
 
 use std::cell::Cell;
-use std::hash::Hash;
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-use rankcheck_model::Answer;
 use rankcheck_model::id::{ContentHasher, fingerprint};
+use rankcheck_model::{Answer, RenamedDigest, Slot, StandingDigest, ThreadStart};
 use rustc_hash::FxHashMap;
 use starlark::codemap::{CodeMapId, FileSpanRef};
 use starlark::eval::Evaluator;
@@ -36,14 +36,15 @@ const ASKED_IN_A_STATEMENT: usize = 16;
 const VALUES_AT_MOST: usize = 1_000;
 
 /// How an evaluation stands where it ends with a question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum StandingAtQuestion {
+    #[default]
     /// Nobody wanted to know: to look at all variables before each statement takes as long as the statements do.
     NotFollowed,
     /// It cannot be digested.
     Unknown,
-    /// A digest of all that the rest of the program depends on.
-    Known(u128),
+    /// It is known what the rest of the program depends on.
+    Known(StandingDigest),
 }
 
 /// What is followed of an evaluation.
@@ -55,7 +56,7 @@ pub(crate) struct ProgramStanding {
     /// The loops that the function is in.
     loops: Vec<OpenLoop>,
     /// How the evaluation stood at the last statement, after so many answers.
-    last: Option<(u128, usize)>,
+    last: Option<(StandingDigest, usize)>,
     /// After how many answers every function that an object keeps was made, and everything that functions read had its value.
     functions_made: Option<usize>,
     /// How many objects kept functions at the last statement.
@@ -68,7 +69,7 @@ pub(crate) struct ProgramStanding {
 struct OpenLoop {
     lines: Range<u32>,
     /// How the evaluation stood where the loop began, and what was answered before its first turn.
-    begun: Option<u128>,
+    begun: Option<StandingDigest>,
     answered: usize,
     /// Where the first statement of a turn begins, and how often it did.
     first: Option<u32>,
@@ -115,7 +116,8 @@ impl ProgramStanding {
         for open in &mut self.loops {
             let first = *open.first.get_or_insert_with(|| {
                 let between = &answers[open.answered..];
-                open.begun = open.begun.map(|begun| fingerprint(&(begun, between)));
+                let begun = open.begun.take().map(|begun| answered(begun, between));
+                open.begun = begun.map(|begun| holding_new(begun, builder.next_slot()));
                 begin
             });
             open.turns += u32::from(first == begin);
@@ -128,7 +130,7 @@ impl ProgramStanding {
         if at.is_loop || asked + ASKED_IN_A_STATEMENT >= builder.answers_given() {
             let digest = || self.digest(at, bounds(statement.span), eval, builder, answers);
             let stands = (!changes).then(digest).flatten();
-            self.last = stands.map(|stands| (stands, asked));
+            self.last = stands.clone().map(|stands| (stands, asked));
             if at.is_loop {
                 let lines = begin..statement.span.end().get();
                 self.loops.push(OpenLoop { lines, begun: stands, answered: asked, first: None, turns: 0 });
@@ -137,10 +139,9 @@ impl ProgramStanding {
     }
 
     /// How the evaluation stands where it ends with a question.
-    pub(crate) fn at_question(&self, builder: &Builder) -> Option<u128> {
-        let (stood, answered) = self.last?;
-        let answers = builder.answers_so_far();
-        Some(fingerprint(&(stood, &answers[answered..])))
+    pub(crate) fn at_question(&self, builder: &Builder) -> Option<StandingDigest> {
+        let (stood, asked) = self.last.clone()?;
+        Some(answered(stood, &builder.answers_so_far()[asked..]))
     }
 
     fn alive(&mut self, statement: FileSpanRef<'_>, texts: &Texts) -> Option<Arc<Alive>> {
@@ -160,16 +161,29 @@ impl ProgramStanding {
         eval: &Evaluator<'_, '_, '_>,
         builder: &Builder,
         answers: &[Answer],
-    ) -> Option<u128> {
-        let mut digest =
-            ValueDigest { hasher: ContentHasher::default(), met: FxHashMap::default(), left: VALUES_AT_MOST };
+    ) -> Option<StandingDigest> {
+        let hasher = DigestHasher::default();
+        let (met, held) = (FxHashMap::default(), Vec::new());
+        let mut digest = ValueDigest { hasher, of: builder.start, met, held, left: VALUES_AT_MOST };
         statement.hash(&mut digest.hasher);
         // Objects keep functions as they were made, and these what they captured.
         answers[..self.functions_made.unwrap_or(0)].hash(&mut digest.hasher);
+        let mut renamed = self.functions_made.is_none();
         for open in &self.loops {
-            (open.lines.start, open.begun?, open.turns).hash(&mut digest.hasher);
+            (open.lines.start, open.turns).hash(&mut digest.hasher);
+            let begun = open.begun.as_ref()?;
+            begun.numbered.hash(&mut digest.hasher.numbered);
+            match &begun.renamed {
+                // What the loop goes through it may still come to.
+                Some(begun) => {
+                    (begun.digest, begun.held.len()).hash(&mut digest.hasher.renamed);
+                    begun.held.iter().for_each(|slot| digest.hold(*slot));
+                }
+                None => renamed = false,
+            }
         }
         builder.hash_counts(&mut digest.hasher);
+        builder.next_slot().hash(&mut digest.hasher.numbered);
         let variables = eval.local_variables();
         for name in &at.variables {
             match variables.get(&**name) {
@@ -181,13 +195,64 @@ impl ProgramStanding {
                 None => 0_u8.hash(&mut digest.hasher),
             }
         }
-        Some(digest.hasher.fingerprint())
+        let (numbered, digest_renamed) = digest.hasher.fingerprints();
+        let renamed = renamed.then(|| RenamedDigest {
+            digest: digest_renamed,
+            held: digest.held.into(),
+            since: builder.next_slot(),
+        });
+        Some(StandingDigest { numbered, renamed })
+    }
+}
+
+/// How a program stands that stood so and was given these answers since.
+fn answered(stood: StandingDigest, since: &[Answer]) -> StandingDigest {
+    let StandingDigest { numbered, renamed } = stood;
+    let answered =
+        |renamed: RenamedDigest| RenamedDigest { digest: fingerprint(&(renamed.digest, since)), ..renamed };
+    StandingDigest { numbered: fingerprint(&(numbered, since)), renamed: renamed.map(answered) }
+}
+
+/// How a program stands that holds all results that were made since.
+fn holding_new(stood: StandingDigest, next: u32) -> StandingDigest {
+    let holding = |renamed: RenamedDigest| RenamedDigest {
+        held: renamed.held.iter().copied().chain(renamed.since..next).collect(),
+        since: next,
+        ..renamed
+    };
+    StandingDigest { renamed: stood.renamed.map(holding), ..stood }
+}
+
+/// Hashes with the numbers of results and without them.
+#[derive(Default)]
+struct DigestHasher {
+    numbered: ContentHasher,
+    renamed: ContentHasher,
+}
+
+impl DigestHasher {
+    fn fingerprints(self) -> (u128, u128) {
+        (self.numbered.fingerprint(), self.renamed.fingerprint())
+    }
+}
+
+impl Hasher for DigestHasher {
+    fn finish(&self) -> u64 {
+        self.numbered.finish()
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.numbered.write(bytes);
+        self.renamed.write(bytes);
     }
 }
 
 /// Digests values; lists and dicts that come again are named by when they came first.
 struct ValueDigest<'v> {
-    hasher: ContentHasher,
+    hasher: DigestHasher,
+    /// The thread whose results are called by the order in which they are met.
+    of: ThreadStart,
+    held: Vec<u32>,
     met: FxHashMap<ValueIdentity<'v>, usize>,
     left: usize,
 }
@@ -198,7 +263,9 @@ impl<'v> ValueDigest<'v> {
         self.left = self.left.checked_sub(1)?;
         value.get_type().hash(&mut self.hasher);
         if let Some(noun) = Handle::of(value) {
-            noun.hash(&mut self.hasher);
+            noun.hash(&mut self.hasher.numbered);
+            let renamed = noun.renamed(&mut |slot| self.called(slot));
+            renamed.hash(&mut self.hasher.renamed);
         } else if let Some(pool) = value.downcast_ref::<PoolValue<'v>>() {
             (pool.name, pool.keeps_functions).hash(&mut self.hasher);
         } else if value.downcast_ref::<RankValue>().is_some() || value.is_none() {
@@ -236,6 +303,24 @@ impl<'v> ValueDigest<'v> {
             return None;
         }
         Some(())
+    }
+
+    /// Adds a result that is held.
+    fn hold(&mut self, slot: u32) {
+        let called = self.called(Slot { start: self.of, index: slot });
+        called.index.hash(&mut self.hasher.renamed);
+    }
+
+    /// What a result is called that is held.
+    fn called(&mut self, slot: Slot) -> Slot {
+        if slot.start != self.of {
+            return slot;
+        }
+        let at = self.held.iter().position(|held| *held == slot.index).unwrap_or_else(|| {
+            self.held.push(slot.index);
+            self.held.len() - 1
+        });
+        Slot { index: u32::try_from(at).expect("few results are held"), ..slot }
     }
 
     fn came_before(&mut self, value: Value<'v>) -> bool {

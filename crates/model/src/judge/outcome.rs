@@ -8,9 +8,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::judge::finding::{About, Finding, FindingKey, Rule};
 use crate::host::value::Buffer;
 use crate::id::Token;
+use crate::judge::finding::{About, Finding, FindingKey, Rule};
 use crate::judge::ledger::CallError;
 use crate::machine::{Launcher, Machine, Owner, locked};
 use crate::noun::memory::ByteRange;
@@ -370,7 +370,12 @@ impl Machine {
     }
 
     /// What is told of a buffer that a rank holds at the end: its name, and what it holds if it was written.
-    pub(crate) fn told_content(&self, state: &State, rank: Rank, buffer: &Buffer) -> Option<(Token, Content)> {
+    pub(crate) fn told_content(
+        &self,
+        state: &State,
+        rank: Rank,
+        buffer: &Buffer,
+    ) -> Option<(Token, Content)> {
         let content = self.read(state, rank, &ByteRange::of(buffer));
         let initial = locked(&self.terms).intern(TermNode::Initial(rank, buffer.name));
         (content != Content::Whole(initial)).then_some((buffer.name, content))

@@ -16,11 +16,11 @@ use crate::id::{ThreadStart, Token};
 use crate::judge::deadlock::Awaits;
 use crate::machine::{Choice, InFlight, Machine};
 use crate::noun::flag::{FlagAct, touch_of};
+use crate::noun::memory::MemoryOp;
 use crate::noun::rendezvous::Rendezvous;
 use crate::noun::store::StoreOp;
 use crate::noun::stream::{Stream, Work};
 use crate::noun::thread::{Next, Status, ThreadOp};
-use crate::noun::memory::MemoryOp;
 use crate::op::{FlagOp, GraphOp, Op, PoolOp};
 use crate::order::advance::Runnable;
 use crate::order::condition::Condition;
@@ -73,9 +73,9 @@ impl SharedUse {
             Op::Flag(FlagOp { flag, act, stream: None }) => Some(Self::Flag(*flag, *act)),
             Op::Flag(FlagOp { flag, act, stream: Some(_) }) => Some(Self::Queued(*flag, *act)),
             Op::Graph(GraphOp::Replay { graph, .. }) => Some(Self::Replay(*graph)),
-            Op::Graph(
-                GraphOp::Begin { graph, .. } | GraphOp::End { graph } | GraphOp::Destroy { graph },
-            ) => Some(Self::Write(graph_object(*graph))),
+            Op::Graph(GraphOp::Begin { graph, .. } | GraphOp::End { graph } | GraphOp::Destroy { graph }) => {
+                Some(Self::Write(graph_object(*graph)))
+            }
             Op::Pool(
                 PoolOp::Declare { pool, .. }
                 | PoolOp::Lock { pool }

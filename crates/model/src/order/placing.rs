@@ -86,9 +86,8 @@ impl Here<'_> {
         let in_slots = state.ranks().zip((0..).map(Rank)).any(|(r, holder)| {
             r.threads().iter().any(|thread| {
                 (0..).zip(thread.slots().iter()).any(|(slot, value)| {
-                    let is_kept = |place: &ProgramPlace| {
-                        place.rest(m, thread.next(), remembered).kept.contains(&slot)
-                    };
+                    let is_kept =
+                        |place: &ProgramPlace| place.rest(m, thread.next(), remembered).kept.contains(&slot);
                     names(holder, value) && (holder != rank || thread.place().is_none_or(is_kept))
                 })
             }) || r.contained().any(|value| names(holder, value))

@@ -57,7 +57,7 @@ impl Memo {
 
     /// How the program stands behind what was evaluated for these arguments.
     pub fn standing(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> StandingAtQuestion {
-        self.known(rank, start, answers).map_or(StandingAtQuestion::NotFollowed, |known| known.standing)
+        self.known(rank, start, answers).map(|known| known.standing).unwrap_or_default()
     }
 
     /// Remembers an evaluation.

@@ -46,11 +46,9 @@ impl ReachableMemory {
 
     /// Whether somebody may access memory of the rank, or free it.
     pub(crate) fn has(&self, memory: MemoryId) -> bool {
-        let is_of_pool = || if let Owner::Pool(pool) = memory.owner { self.pools.contains(&pool) } else { false };
-        self.unknown
-            || self.memories.contains(&memory)
-            || self.exported.contains(&memory)
-            || is_of_pool()
+        let is_of_pool =
+            || if let Owner::Pool(pool) = memory.owner { self.pools.contains(&pool) } else { false };
+        self.unknown || self.memories.contains(&memory) || self.exported.contains(&memory) || is_of_pool()
     }
 
     /// Whether somebody may use a pool of the rank, or what lies in it.
@@ -125,7 +123,9 @@ impl Machine {
             }
             let Some(place) = thread.place() else { return ReachableMemory { unknown: true, ..reachable } };
             let kept = place.rest(self, thread.next(), remembered).kept;
-            kept.iter().filter_map(|slot| thread.slots().get(*slot)).for_each(|value| reachable.add_value(rank, value));
+            kept.iter()
+                .filter_map(|slot| thread.slots().get(*slot))
+                .for_each(|value| reachable.add_value(rank, value));
         }
         own.contained().for_each(|value| reachable.add_value(rank, value));
         own.queued().for_each(|queued| reachable.add_work(&queued.work));
