@@ -17,6 +17,7 @@ mod exchange;
 mod flag;
 mod graph;
 mod group;
+mod holder;
 mod ipc;
 mod memory;
 mod mutex;
@@ -90,6 +91,7 @@ nouns! {
     // Of families of their own.
     other {
         Segments(segments),
+        Holder(holder),
     }
 }
 
@@ -118,18 +120,20 @@ pub enum Family {
     Agreements,
     /// Pools hand out free segments in the order of their addresses, which may show.
     Segments,
+    /// Somebody comes by memory later, or nobody.
+    Holders,
 }
 
 impl Family {
     /// All of them, in the order of declaration.
-    pub const ALL: [Self; 5] =
-        [Self::General, Self::Mutexes, Self::Answers, Self::Agreements, Self::Segments];
+    pub const ALL: [Self; 6] =
+        [Self::General, Self::Mutexes, Self::Answers, Self::Agreements, Self::Segments, Self::Holders];
 
     /// The numbers of ranks. What is asked on each of three multiplies.
     fn ranks(self) -> BoxedStrategy<u32> {
         match self {
             Self::General => (2_u32..=3).boxed(),
-            Self::Mutexes | Self::Answers | Self::Agreements | Self::Segments => {
+            Self::Mutexes | Self::Answers | Self::Agreements | Self::Segments | Self::Holders => {
                 prop_oneof![2 => Just(2), 1 => Just(3)].boxed()
             }
         }
@@ -137,7 +141,7 @@ impl Family {
 
     /// The programs: of 2 or 3 ranks and a few fragments.
     pub fn recipes(self) -> BoxedStrategy<Recipe> {
-        use Fragment::{Agreement, Answer, Barrier, Container, Mutex, Segments, Stream};
+        use Fragment::{Agreement, Answer, Barrier, Container, Holder, Mutex, Segments, Stream};
         let (fragments, at_most) = match self {
             Self::General => (fragment().boxed(), 4),
             Self::Mutexes => (prop_oneof![6 => of(Mutex), 1 => of(Container), 1 => of(Answer)].boxed(), 2),
@@ -145,6 +149,7 @@ impl Family {
             Self::Agreements => {
                 (prop_oneof![5 => of(Agreement), 2 => of(Answer), 1 => of(Barrier)].boxed(), 4)
             }
+            Self::Holders => (prop_oneof![6 => of(Holder), 1 => of(Answer), 1 => of(Barrier)].boxed(), 2),
             Self::Segments => (prop_oneof![4 => of(Segments), 1 => of(Answer)].boxed(), 2),
         };
         let parts = (self.ranks(), proptest::collection::vec(fragments, 1..=at_most));

@@ -119,6 +119,18 @@ pub(crate) const SEGMENTS_ALIKE: Law = Law {
     ..ALIKE
 };
 
+pub(crate) const HOLDERS: Law =
+    Law { name: "memory_that_is_held_agrees", family: Family::Holders, seed: 39, percent: 20, ..GENERAL };
+
+pub(crate) const HOLDERS_ALIKE: Law = Law {
+    name: "memory_held_by_interchangeable_ranks_agrees",
+    family: Family::Holders,
+    seed: 40,
+    percent: 10,
+    too_large_percent: 70,
+    ..ALIKE
+};
+
 impl Law {
     /// How many programs it compares, where all laws compare so many.
     fn of(&self, programs: usize) -> usize {
@@ -449,6 +461,13 @@ fn agreements_agree() {
 fn orders_of_segments_agree() {
     SEGMENTS.holds(20, 10);
     SEGMENTS_ALIKE.holds(10, 10);
+}
+
+/// Memory that somebody comes by later, or nobody.
+#[test]
+fn memory_that_is_held_agrees() {
+    HOLDERS.holds(20, 10);
+    HOLDERS_ALIKE.holds(10, 10);
 }
 
 /// What a law prints is small: here, what breaks a rule is made smaller as long as it breaks that rule.

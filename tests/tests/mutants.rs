@@ -16,7 +16,8 @@ use rankcheck_tests::random::Recipe;
 use rankcheck_tests::script::Trial;
 
 use crate::laws::{
-    AGREEMENTS, ALIKE, ANSWERS, ANSWERS_ALIKE, GENERAL, Law, MUTEXES, SEGMENTS, is_the_same, with_joins,
+    AGREEMENTS, ALIKE, ANSWERS, ANSWERS_ALIKE, GENERAL, HOLDERS, Law, MUTEXES, SEGMENTS, is_the_same,
+    with_joins,
 };
 
 /// A reduction without one of its conditions.
@@ -135,6 +136,15 @@ fn what_matters_of_answers_is_remembered() {
     use Forgotten::{Accesses, Answers, Containers, Known, Memory};
     caught_by(&ANSWERS, [Answers, Accesses, Containers, Known, Memory].map(forgetting).into());
     caught_by(&ANSWERS_ALIKE, vec![forgetting(Containers)]);
+}
+
+/// Memory is out of reach only where nobody has it.
+#[test]
+fn memory_that_somebody_comes_by_is_remembered() {
+    use Condition::{MemoryCaptured, MemoryContained, MemoryGivenAway, MemoryQueued};
+    let conditions = [MemoryGivenAway, MemoryQueued, MemoryCaptured, MemoryContained];
+    caught_by(&HOLDERS, conditions.map(needless).into());
+    caught_by(&HOLDERS, [Forgotten::Memory, Forgotten::Follows].map(forgetting).into());
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! Not here: how states follow one another.
 
 use crate::host::value::Buffer;
-use crate::id::{ContentHasher, fingerprint};
+use crate::id::{ContentHasher, Token, fingerprint};
 use crate::identity::{AskedAbout, Identify, KnownToAll, Sketch, StateIdentity};
 use crate::judge::finding::{Finding, FindingKey, OpRef};
 use crate::judge::ledger::{Ledger, Tally};
@@ -34,6 +34,7 @@ use crate::order::dependence::Touches;
 use crate::program::Symmetry;
 use crate::rank::Rank;
 use crate::remembered::Forgotten;
+use crate::term::Content;
 use crate::walk::{LocalHash, Renumber, Renumbering, walk};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -385,8 +386,12 @@ impl State {
         let (used, left): (Vec<_>, Vec<_>) =
             held.into_iter().partition(|buffer| to.is_reachable(buffer.memory));
         to.unordered(used, |buffer, to| buffer.identify(to));
-        let told = left.into_iter().filter_map(|buffer| to.machine.told_content(self, rank, buffer));
-        to.unordered(told.collect::<Vec<_>>(), |told, to| told.identify(to));
+        // Two that are told alike are told twice.
+        let mut told: FxHashMap<(Token, Content), u32> = FxHashMap::default();
+        for content in left.into_iter().filter_map(|buffer| to.machine.told_content(self, rank, buffer)) {
+            *told.entry(content).or_default() += 1;
+        }
+        to.unordered(told, |told, to| told.identify(to));
     }
 
     /// What the state is where histories merge.

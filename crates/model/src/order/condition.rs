@@ -26,6 +26,14 @@ pub enum Condition {
     Clashes,
     /// One that has somebody who is blocked has whoever may let him go on.
     Enablers,
+    /// Memory that was given to other ranks may be come by, also where its own rank has no value of it.
+    MemoryGivenAway,
+    /// So may memory that work on a stream names.
+    MemoryQueued,
+    /// So may memory that a graph has captured.
+    MemoryCaptured,
+    /// So may memory in a list or a map.
+    MemoryContained,
     /// Segments change places only where no value and no finding names them.
     SegmentsUnnamed,
 }

@@ -17,6 +17,7 @@ use crate::id::Token;
 use crate::machine::{InFlight, Machine};
 use crate::noun::stream::Work;
 use crate::order::ahead::UsedAhead;
+use crate::order::condition::Condition;
 use crate::order::dependence::{Object, ObjectKind};
 use crate::program::Symmetry;
 use crate::rank::Rank;
@@ -109,7 +110,11 @@ impl Machine {
         ahead: &UsedAhead,
         remembered: &RememberedPast,
     ) -> ReachableMemory {
-        let mut reachable = ReachableMemory { exported: own.exported(), ..ReachableMemory::default() };
+        let needs = |condition| !self.config.declared_needless.contains(&condition);
+        let mut reachable = ReachableMemory::default();
+        if needs(Condition::MemoryGivenAway) {
+            reachable.exported = own.exported();
+        }
         // Who handed something over is through with it before the others are.
         let hands_over = self.config.in_flight != InFlight::Nothing;
         let groups = || own.threads().iter().any(|thread| thread.group().is_open());
@@ -127,9 +132,15 @@ impl Machine {
                 .filter_map(|slot| thread.slots().get(*slot))
                 .for_each(|value| reachable.add_value(rank, value));
         }
-        own.contained().for_each(|value| reachable.add_value(rank, value));
-        own.queued().for_each(|queued| reachable.add_work(&queued.work));
-        own.captured(ahead).for_each(|work| reachable.add_work(work));
+        if needs(Condition::MemoryContained) {
+            own.contained().for_each(|value| reachable.add_value(rank, value));
+        }
+        if needs(Condition::MemoryQueued) {
+            own.queued().for_each(|queued| reachable.add_work(&queued.work));
+        }
+        if needs(Condition::MemoryCaptured) {
+            own.captured(ahead).for_each(|work| reachable.add_work(work));
+        }
         for windows in own.comms().map(|(_, comm)| comm.windows()) {
             windows.rows().iter().for_each(|window| reachable.add(window.buffer()));
             windows.leftovers().for_each(|memory| reachable.add_value(rank, memory));
