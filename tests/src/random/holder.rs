@@ -68,7 +68,7 @@ impl Fragment {
         let Self::Held { rank, made, done, holder, ends } = self;
         let rank = b.rank(rank);
         let at = first(rank);
-        let buffers = ["x", "y"].map(|name| make(b, at, made, name));
+        let buffers = ["one", "other"].map(|name| make(b, at, made, name));
         let [x, y] = &buffers;
         let mappings = hold(b, at, x, holder);
         let question = choice(b, &["the first", "the other"]);
@@ -81,7 +81,7 @@ impl Fragment {
             Ends::Nothing => {}
             Ends::Freed => b.free(at, x),
             Ends::Allocates => {
-                let z = make(b, at, made, "x");
+                let z = make(b, at, made, "one");
                 b.writes(at, "fill", &z, "default");
             }
         }
@@ -130,7 +130,7 @@ fn hold(b: &mut Builder, at: At, x: &Operand, holder: Holder) -> Vec<(At, Operan
         Holder::Mapping => {
             let mut mappings = Vec::new();
             for rank in b.ranks() {
-                let own = if rank == at.rank { x.clone() } else { make(b, first(rank), Made::Cuda, "z") };
+                let own = if rank == at.rank { x.clone() } else { make(b, first(rank), Made::Cuda, "lent") };
                 let all = b.exchange(rank, "lent", own);
                 if rank != at.rank {
                     mappings.push((first(rank), all[at.rank as usize].clone()));
@@ -182,7 +182,7 @@ fn comes_by(b: &mut Builder, at: At, (x, mappings): (&Operand, &[(At, Operand)])
             b.push(at, Op::Graph(GraphOp::Replay { graph, stream }));
             return;
         }
-        Holder::Address => make(b, at, Made::Cuda, "z"),
+        Holder::Address => make(b, at, Made::Cuda, "third"),
     };
     b.writes(at, "late", &found, "default");
 }

@@ -20,9 +20,9 @@ walk!(apart struct KnownAddresses { known: hashed fixed });
 
 impl Identify for KnownAddresses {
     fn identify(&self, to: &mut StateIdentity<'_>) {
-        let compared = |value: &&Value| match value {
-            Value::Address(Address::Memory(address, _)) => to.is_reachable_address(address.0),
-            _ => true,
+        let compared = |value: &&Value| {
+            let Value::Address(Address::Memory(address, _)) = value else { return true };
+            to.is_reachable_address(address.0)
         };
         let compared: Vec<&Value> = self.known.iter().filter(compared).collect();
         compared.identify(to);
