@@ -3,7 +3,7 @@
 //! Not here: the states, and who keeps them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,9 @@ pub struct KnownOfProgram {
     measured: BTreeMap<Token, i64>,
     /// How many operations were executed.
     steps: u64,
+    /// Whether somebody asked whether work is over, whether threads met at an object, and whether NCCL may have let somebody go:
+    /// [`Machine::early_ends_may_be_seen`].
+    early_ends: [bool; 3],
 }
 
 impl Machine {
@@ -34,7 +37,12 @@ impl Machine {
             reached: self.reached(),
             measured: self.measured(),
             steps: self.steps_total(),
+            early_ends: self.early_ends().map(|seen| seen.load(Ordering::Relaxed)),
         }
+    }
+
+    fn early_ends(&self) -> [&AtomicBool; 3] {
+        [&self.polled, &self.met, &self.may_let_go]
     }
 
     /// Takes over what another machine of the same configuration knew of the same program. What this one has executed does
@@ -50,5 +58,8 @@ impl Machine {
             *most = (*most).max(*value);
         }
         self.steps.store(known.steps, Ordering::Relaxed);
+        for (seen, known) in self.early_ends().into_iter().zip(known.early_ends) {
+            seen.fetch_or(known, Ordering::Relaxed);
+        }
     }
 }

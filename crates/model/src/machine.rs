@@ -457,7 +457,9 @@ impl Machine {
     /// early.
     #[must_use]
     pub fn early_ends_may_be_seen(&self) -> bool {
-        let seen = self.polled.load(Ordering::Relaxed) || self.met.load(Ordering::Relaxed);
+        let seen = self.polled.load(Ordering::Relaxed)
+            || self.met.load(Ordering::Relaxed)
+            || self.config.contended.iter().any(|object| object.is_shared());
         seen && self.may_let_go.load(Ordering::Relaxed)
     }
 

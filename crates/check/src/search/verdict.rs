@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 use rankcheck_model::id::fingerprint;
 use rankcheck_model::machine::{FaultOf, InFlight, Launcher};
 use rankcheck_model::platform::UnknownPlatform;
-use rankcheck_model::{
-    Class, Config, Explain, Faults, Mode, Object, ObjectKind, Platform, Rule, Source, SourceError,
-};
+use rankcheck_model::{Class, Config, Explain, Faults, Mode, Platform, Rule, Source, SourceError};
 
 use super::bounds::BoundHit;
 use super::explain::counterexample;
@@ -129,9 +127,7 @@ pub fn config(check: &Check, ranks: u32, platform: Platform, assume: &[Assumptio
 /// that two threads touch, of one rank or of two. What is found there may decide what a rank does, so it no longer suffices
 /// that everybody who could be held back was.
 fn sees_early_ends(exploration: &Exploration) -> bool {
-    let is_word = |object: &Object| matches!(object.kind, ObjectKind::StoreKey | ObjectKind::Flag);
-    let may_see = exploration.early_ends_may_be_seen || exploration.config.contended.iter().any(is_word);
-    exploration.bound.is_none() && exploration.broken.is_empty() && may_see
+    exploration.bound.is_none() && exploration.broken.is_empty() && exploration.early_ends_may_be_seen
 }
 
 /// The same with NCCL letting go whom it need not hold back.
