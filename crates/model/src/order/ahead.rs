@@ -21,6 +21,8 @@ pub(crate) struct UsedAhead {
     replays: bool,
     /// Memory is allocated, or a pool may grow.
     allocates: bool,
+    /// A map is gone through.
+    walks: bool,
     /// What somebody may still do is not known.
     unknown: bool,
 }
@@ -41,7 +43,13 @@ impl UsedAhead {
         self.unknown || self.allocates
     }
 
+    /// Whether somebody may still go through a map.
+    pub(crate) fn walks(&self) -> bool {
+        self.unknown || self.walks
+    }
+
     fn add(&mut self, used: SharedUse) {
+        self.walks |= matches!(used, SharedUse::Walk(_));
         self.replays |= matches!(used, SharedUse::Replay(_));
         let of_allocation = |object: Object| matches!(object.kind, ObjectKind::Memory | ObjectKind::Pool);
         self.allocates |= used.object().is_some_and(of_allocation);

@@ -38,6 +38,8 @@ use crate::state::State;
 pub enum SharedUse {
     /// It looks at a list or a map, or reads a key of the store, once the key is there.
     Read(Object),
+    /// It goes through a map, in an order of which more is known then.
+    Walk(Object),
     /// It changes a list or a map, locks or unlocks, or sets or deletes a key of the store. It does something with a pool, begins,
     /// ends or destroys a graph, or allocates memory of a name.
     Write(Object),
@@ -55,7 +57,7 @@ impl SharedUse {
     /// What it works on; none where that is not said here.
     pub(crate) fn object(self) -> Option<Object> {
         match self {
-            Self::Read(object) | Self::Write(object) => Some(object),
+            Self::Read(object) | Self::Walk(object) | Self::Write(object) => Some(object),
             Self::Flag(flag, _) | Self::Queued(flag, _) => Some(flag_object(flag)),
             Self::Replay(graph) => Some(graph_object(graph)),
             Self::Spawn(_) => None,
@@ -97,7 +99,8 @@ impl SharedUse {
 
     /// What a question has to do with what threads share.
     pub(crate) fn of_question(question: &Question) -> Option<Self> {
-        question.container().map(Self::Read)
+        let used = if matches!(question, Question::MapItems { .. }) { Self::Walk } else { Self::Read };
+        question.container().map(used)
     }
 
     fn accessing(object: Object, how: Access) -> Self {
@@ -495,7 +498,7 @@ impl Closing<'_> {
             return ClashOutlook::Nothing;
         }
         let (writes, possible) = match used {
-            SharedUse::Read(object) => (false, self.can_be_read(object)),
+            SharedUse::Read(object) | SharedUse::Walk(object) => (false, self.can_be_read(object)),
             SharedUse::Flag(flag, act) | SharedUse::Queued(flag, act) => {
                 (act.writes().is_some(), Machine::flag_allows(self.state, flag, act))
             }
