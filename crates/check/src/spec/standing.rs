@@ -38,8 +38,8 @@ const VALUES_AT_MOST: usize = 1_000;
 /// How an evaluation stands where it ends with a question.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum StandingAtQuestion {
-    #[default]
     /// Nobody wanted to know: to look at all variables before each statement takes as long as the statements do.
+    #[default]
     NotFollowed,
     /// It cannot be digested.
     Unknown,

@@ -129,11 +129,6 @@ impl<V: Word> Cell<V> {
         self.writes.push(write);
     }
 
-    /// What was written, as far as a reader may be ordered after it.
-    pub(crate) fn writes(&self) -> impl Iterator<Item = &V> {
-        self.writes.iter().map(|write| &write.value)
-    }
-
     /// Returns the last write; none if the word was never written.
     pub(crate) fn last(&self) -> Option<&WordWrite<V>> {
         self.writes.last()

@@ -194,11 +194,6 @@ impl RankState {
         let open = Mappings::of(self).rows.iter().filter(|mapping| mapping.count > 0);
         open.map(|mapping| (mapping.of, mapping.memory, mapping.count))
     }
-
-    /// The memory of a rank that is open or was.
-    pub(crate) fn mapped_of(&self, rank: Rank) -> impl Iterator<Item = MemoryId> {
-        Mappings::of(self).rows.iter().filter(move |mapping| mapping.of == rank).map(|mapping| mapping.memory)
-    }
 }
 
 impl Machine {

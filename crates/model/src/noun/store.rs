@@ -140,13 +140,6 @@ impl Identify for Keys {
     }
 }
 
-impl State {
-    /// All values that keys have or had, as far as somebody may ask about them.
-    pub(crate) fn stored(&self) -> impl Iterator<Item = &Value> {
-        Keys::of(self.shared()).cells.values().flat_map(|cell| cell.writes()).filter_map(Option::as_ref)
-    }
-}
-
 impl Machine {
     /// Whether the key is there.
     pub(crate) fn key_is_set(state: &State, key: Token) -> bool {

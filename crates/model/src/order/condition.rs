@@ -37,19 +37,3 @@ pub enum Condition {
     /// Segments change places only where no value and no finding names them.
     SegmentsUnnamed,
 }
-
-impl Condition {
-    /// All of them, in the order of declaration.
-    pub const ALL: [Self; 10] = [
-        Self::UnorderedCalls,
-        Self::ActorsRenumbered,
-        Self::RanksRenumbered,
-        Self::ContentsRenumbered,
-        Self::LaunchesMet,
-        Self::LaunchesToCome,
-        Self::LaunchesQueued,
-        Self::OwnObjects,
-        Self::Clashes,
-        Self::Enablers,
-    ];
-}

@@ -7,12 +7,11 @@
 //! Not here: how an address is placed ([`crate::host::order`]).
 
 use crate::cx::Here;
-use crate::host::value::{Address, Buffer, MemoryId, Owner, Value};
+use crate::host::value::{Address, MemoryId, Owner, Value};
 use crate::judge::finding::About;
 use crate::machine::Machine;
 use crate::order::condition::Condition;
 use crate::order::poll::{Nondet, Placing};
-use crate::position::ProgramPlace;
 use crate::rank::Rank;
 use crate::state::State;
 
@@ -33,7 +32,7 @@ impl Here<'_> {
         let Owner::Pool(pool) = one.owner else { return false };
         self.m.forgets_numbers(pool)
             && self.are_equal_segments(one, other)
-            && [one, other].into_iter().all(|memory| self.is_only_in_its_pool(memory))
+            && self.are_only_in_their_pool(&[one, other])
     }
 
     /// Whether both are idle segments of one pool, equally long and kept for the same stream, that hold the same.
@@ -50,80 +49,25 @@ impl Here<'_> {
             && x.holds_what(y, self.m)
     }
 
-    /// Whether nobody but its pool has anything to do with a segment, now or later.
-    fn is_only_in_its_pool(self, memory: MemoryId) -> bool {
-        self.is_used_by_nobody(memory) && (self.declares_unnamed() || !self.is_named(memory))
+    /// Whether nobody but their pool has anything to do with segments, now or later: nobody comes by them, no access to them can be
+    /// asked about, and no finding names them.
+    fn are_only_in_their_pool(self, segments: &[MemoryId]) -> bool {
+        let Here { m, state, rank, .. } = self;
+        let remembered = m.config.remembered.as_deref().expect("histories merge");
+        let (own, ahead) = (self.me(), m.shared_ahead([self.me()]));
+        let reachable = m.reachable_memory((rank, own), &ahead, remembered);
+        let is_found = |memory: MemoryId| {
+            let of_it = |about| about == About::Memory(rank, memory);
+            state.findings().keys().any(|key| of_it(key.about))
+        };
+        segments.iter().all(|memory| {
+            m.everybody_knows_accesses(state, rank, *memory)
+                && (self.declares_unnamed() || !reachable.names(*memory) && !is_found(*memory))
+        })
     }
 
     fn declares_unnamed(self) -> bool {
         self.m.config.declared_needless.contains(&Condition::SegmentsUnnamed)
-    }
-
-    /// Whether no access to it can be asked about, no window lies over it, and nothing queued or recorded works on it.
-    fn is_used_by_nobody(self, memory: MemoryId) -> bool {
-        let Here { m, state, rank, .. } = self;
-        let r = self.me();
-        let of_it = |buffer: &Buffer| buffer.memory == memory;
-        let windows = r.comms().all(|(_, comm)| {
-            let windows = comm.windows();
-            !windows.rows().iter().any(|window| of_it(window.buffer())) && !windows.has_leftovers()
-        });
-        let queued = r.streams().iter().all(|(_, stream)| {
-            !stream.queue().iter().any(|queued| queued.work.buffers_and_blocks().into_iter().any(of_it))
-        });
-        windows
-            && queued
-            && !r.has_graphs()
-            && r.threads().iter().all(|thread| thread.group().calls().is_empty())
-            && m.everybody_knows_accesses(state, rank, memory)
-    }
-
-    /// Whether a value that may still be used, or a finding, names it.
-    fn is_named(self, memory: MemoryId) -> bool {
-        let Here { m, state, rank, .. } = self;
-        let names = |holder: Rank, value: &Value| value.names(holder, (rank, memory));
-        let remembered = m.config.remembered.as_deref().expect("histories merge");
-        let in_slots = state.ranks().zip((0..).map(Rank)).any(|(r, holder)| {
-            r.threads().iter().any(|thread| {
-                (0..).zip(thread.slots().iter()).any(|(slot, value)| {
-                    let is_kept =
-                        |place: &ProgramPlace| place.rest(m, thread.next(), remembered).kept.contains(&slot);
-                    names(holder, value) && (holder != rank || thread.place().is_none_or(is_kept))
-                })
-            }) || r.contained().any(|value| names(holder, value))
-                || r.mapped_of(rank).any(|mapped| mapped == memory)
-        });
-        let found = |about: &About| matches!(about, About::Memory(of, id) if (*of, *id) == (rank, memory));
-        in_slots
-            || state.stored().any(|value| names(rank, value))
-            || state.findings().keys().any(|key| found(&key.about))
-    }
-}
-
-impl Value {
-    /// Whether memory of a rank is in a value that somebody holds.
-    fn names(&self, holder: Rank, (rank, memory): (Rank, MemoryId)) -> bool {
-        let of_it = |buffer: &Buffer| buffer.memory == memory || buffer.address.0 == memory;
-        match self {
-            Self::Buffer(buffer) => buffer.home(holder) == rank && of_it(buffer),
-            Self::Handle(of, exported) => *of == rank && of_it(exported),
-            Self::Trimmed(segments) => holder == rank && segments.iter().any(|segment| of_it(segment)),
-            // Nobody says whose an address is that came through the store.
-            Self::Address(Address::Memory(address, _)) => address.0 == memory,
-            Self::Tuple(parts) => parts.iter().any(|part| part.names(holder, (rank, memory))),
-            Self::Null
-            | Self::Bool(_)
-            | Self::Int(_)
-            | Self::Token(_)
-            | Self::Comm(_)
-            | Self::Window(..)
-            | Self::Thread(_)
-            | Self::Address(Address::Mapping(..) | Address::Comm(_))
-            | Self::Stream(_)
-            | Self::Event(_)
-            | Self::Device
-            | Self::Foreign(_) => false,
-        }
     }
 }
 

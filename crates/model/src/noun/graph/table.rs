@@ -120,11 +120,6 @@ impl RankState {
     pub(crate) fn pools_of_graphs(&self) -> impl Iterator<Item = Token> {
         Graphs::of(self).rows.iter().filter_map(|(_, graph)| graph.pool)
     }
-
-    /// Whether a graph was ever begun.
-    pub(crate) fn has_graphs(&self) -> bool {
-        !Graphs::of(self).rows.is_empty()
-    }
 }
 
 impl Graph {

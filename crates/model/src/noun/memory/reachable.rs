@@ -35,14 +35,24 @@ pub(crate) struct ReachableMemory {
     pools: FxHashSet<Token>,
     /// What other ranks may come by.
     exported: Arc<BTreeSet<MemoryId>>,
-    /// By the memory that was mapped there first.
+    /// Addresses that values name, by the memory that was mapped there first.
     addresses: FxHashSet<MemoryId>,
+    /// Addresses that allocations may hand out: of segments of pools, and those that were freed.
+    handed_out: FxHashSet<MemoryId>,
 }
 
 impl ReachableMemory {
     /// Whether somebody may compare the address of this memory of the rank, or map other memory there.
     pub(crate) fn has_address(&self, memory: MemoryId) -> bool {
-        self.addresses.contains(&memory) || self.has(memory)
+        self.addresses.contains(&memory) || self.handed_out.contains(&memory) || self.has(memory)
+    }
+
+    /// Whether somebody comes by memory of the rank, or by its address, in another way than that its pool hands it out.
+    pub(crate) fn names(&self, memory: MemoryId) -> bool {
+        self.unknown
+            || self.memories.contains(&memory)
+            || self.addresses.contains(&memory)
+            || self.exported.contains(&memory)
     }
 
     /// Whether somebody may access memory of the rank, or free it.
@@ -155,11 +165,11 @@ impl Machine {
                 reachable.pools.insert(pool);
             }
             if reachable.pools.contains(&pool) {
-                reachable.addresses.extend(segments.iter().map(|segment| segment.buffer.address.0));
+                reachable.handed_out.extend(segments.iter().map(|segment| segment.buffer.address.0));
             }
         }
         if ahead.allocates() {
-            reachable.addresses.extend(own.all_freed_addresses().map(|address| address.0));
+            reachable.handed_out.extend(own.all_freed_addresses().map(|address| address.0));
         }
         reachable
     }

@@ -141,11 +141,6 @@ impl Windows {
         &self.rows
     }
 
-    /// Whether a discarded group left registrations behind that are still to run.
-    pub(crate) fn has_leftovers(&self) -> bool {
-        !self.leftover.is_empty()
-    }
-
     /// The memory of registrations of discarded groups, which run later.
     pub(crate) fn leftovers(&self) -> impl Iterator<Item = &Value> {
         self.leftover.iter().map(|leftover| &leftover.memory)
