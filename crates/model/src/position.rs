@@ -78,7 +78,7 @@ pub(crate) struct ProgramPlace {
     uses: Vec<(u32, SharedUse)>,
     /// What the question at the end of the block is, and what is remembered there: histories are merged by it.
     end: u128,
-    /// How the program stands there, if that is known, by which results it still holds.
+    /// How the program stands there, and which results it still holds, if that is known.
     standing: Option<StandingDigest>,
     /// Whether that tells it apart, in place of the answers that were given.
     told_by_standing: bool,

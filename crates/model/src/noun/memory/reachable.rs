@@ -4,6 +4,7 @@
 //! away is out of reach once none of the values names it that the rank may still use, no work that it has queued or captured,
 //! and no window.
 //! A pool hands out its memory again as long as somebody uses it.
+//!
 //! Not here: what somebody may still use by its name ([`crate::order::ahead`]).
 
 use std::collections::BTreeSet;
@@ -30,6 +31,7 @@ pub(crate) struct ReachableMemory {
     /// What the rank may still do is not known.
     unknown: bool,
     memories: FxHashSet<MemoryId>,
+    /// Blocks that values name, or work.
     blocks: FxHashSet<BlockId>,
     /// By name: those that may still be used, or whose memory may.
     pools: FxHashSet<Token>,
@@ -179,12 +181,15 @@ impl Machine {
     pub(crate) fn export_memory(&self, state: &mut State, rank: Rank, value: &Value) {
         let mut given = ReachableMemory::default();
         given.add_value(rank, value);
-        let named = || given.memories.iter().chain(&given.addresses).copied();
+        let named: BTreeSet<MemoryId> = given.memories.into_iter().chain(given.addresses).collect();
+        // Most values that are given away name none.
+        if named.is_empty() {
+            return;
+        }
         let all = self.source.symmetry() == Symmetry::Interchangeable;
         for holder in (0..self.config.ranks).map(Rank).filter(|holder| all || *holder == rank) {
-            let known = state.rank(holder).exported();
-            if named().any(|memory| !known.contains(&memory)) {
-                state.rank_mut(holder).export(named());
+            if !named.is_subset(&state.rank(holder).exported()) {
+                state.rank_mut(holder).export(&named);
             }
         }
     }

@@ -227,7 +227,7 @@ impl RankState {
     }
 
     /// Other ranks may come by memory from here on.
-    pub(super) fn export(&mut self, memories: impl Iterator<Item = MemoryId>) {
+    pub(super) fn export(&mut self, memories: &BTreeSet<MemoryId>) {
         Arc::make_mut(&mut Memories::of_mut(self).exported).extend(memories);
     }
 
