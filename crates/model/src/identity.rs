@@ -17,7 +17,6 @@ use rustc_hash::FxHashMap;
 
 use crate::clock::{Actor, Clock};
 use crate::host::value::CommId;
-use crate::host::value::{BlockId, MemoryId};
 use crate::id::{ContentHasher, ThreadStart, Token, fingerprint};
 use crate::judge::finding::OpRef;
 use crate::machine::Machine;
@@ -606,7 +605,11 @@ impl<'a> StateIdentity<'a> {
         self.answers.clear();
         self.answers.extend(own.threads().iter().map(|thread| (thread.start(), thread.asked())));
         self.ahead = self.machine.shared_ahead([own]);
-        self.reachable = self.machine.reachable_memory((rank, own), &self.ahead, self.remembered);
+        self.reachable = if self.machine.config.declared_forgotten.contains(&Forgotten::Memory) {
+            ReachableMemory::default()
+        } else {
+            self.machine.reachable_memory((rank, own), &self.ahead, self.remembered)
+        };
         identify(self);
         self.draft.take(self.alone, self.here)
     }
@@ -672,33 +675,9 @@ impl<'a> StateIdentity<'a> {
         self.ahead.has(object)
     }
 
-    /// Whether somebody may still come by memory of the rank whose tables are looked at.
-    pub(crate) fn is_reachable(&self, memory: MemoryId) -> bool {
-        !self.forgets_memory() && self.reachable.has(memory)
-    }
-
-    /// Whether somebody may still compare the address of memory of the rank whose tables are looked at.
-    pub(crate) fn is_reachable_address(&self, memory: MemoryId) -> bool {
-        !self.forgets_memory() && self.reachable.has_address(memory)
-    }
-
-    /// Whether the program may still give up a block of the rank whose tables are looked at, or use it.
-    pub(crate) fn is_reachable_block(&self, block: BlockId) -> bool {
-        !self.forgets_memory() && self.reachable.has_block(block)
-    }
-
-    /// Whether a pool may still be used of the rank whose tables are looked at, or what lies in it.
-    pub(crate) fn is_reachable_pool(&self, pool: Token) -> bool {
-        !self.forgets_memory() && self.reachable.has_pool(pool)
-    }
-
-    /// Whether the rank may still allocate memory whose tables are looked at.
-    pub(crate) fn allocates(&self) -> bool {
-        !self.forgets_memory() && self.ahead.allocates()
-    }
-
-    fn forgets_memory(&self) -> bool {
-        self.machine.config.declared_forgotten.contains(&Forgotten::Memory)
+    /// The memory that the rank may still come by whose tables are looked at.
+    pub(crate) fn reachable(&self) -> &ReachableMemory {
+        &self.reachable
     }
 
     /// The rank whose tables are looked at.

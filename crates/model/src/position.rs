@@ -584,7 +584,7 @@ impl Machine {
         match self.enter(places, remembered, member.answered(answer)) {
             EnteredPlace::There(place) => self.differs(&place, to, remembered),
             EnteredPlace::Nothing => {
-                Some(told(difference(&member.given, &to.given[..to.given.len() - 1], 1), remembered))
+                Some(or_numbers(difference(&member.given, &to.given[..to.given.len() - 1], 1), remembered))
             }
             EnteredPlace::Remember(more) => Some(more),
         }
@@ -601,7 +601,7 @@ impl Machine {
         if declared || one.rest(self, 0, remembered).hash == other.rest(self, 0, remembered).hash {
             return None;
         }
-        Some(told(
+        Some(or_numbers(
             self.responsible(one, other).unwrap_or_else(|| difference(&one.given, &other.given, 0)),
             remembered,
         ))
@@ -726,7 +726,7 @@ fn shared_uses(block: &Block) -> Vec<(u32, SharedUse)> {
 }
 
 /// What has to be remembered; if that is remembered already, the numbers of results make the difference.
-fn told(more: Box<RememberedPast>, remembered: &RememberedPast) -> Box<RememberedPast> {
+fn or_numbers(more: Box<RememberedPast>, remembered: &RememberedPast) -> Box<RememberedPast> {
     let mut both = remembered.clone();
     both.extend(&more);
     if both == *remembered { Box::new(RememberedPast { numbered: true, ..*more }) } else { more }

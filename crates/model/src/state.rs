@@ -384,7 +384,7 @@ impl State {
         // What the program still holds is part of what a run leaves behind.
         let held: Vec<&Arc<Buffer>> = Machine::held_buffers(self, rank).map(|(.., buffer)| buffer).collect();
         let (used, left): (Vec<_>, Vec<_>) =
-            held.into_iter().partition(|buffer| to.is_reachable(buffer.memory));
+            held.into_iter().partition(|buffer| to.reachable().has(buffer.memory));
         to.unordered(used, |buffer, to| buffer.identify(to));
         // Two that are told alike are told twice.
         let mut told: FxHashMap<(Token, Content), u32> = FxHashMap::default();

@@ -48,12 +48,6 @@ impl EdgeTally {
         &self.counts[until(number)..until(number + 1)]
     }
 
-    /// One of the numbers, of a rank.
-    fn get(&self, number: usize, rank: u32) -> u64 {
-        let of = self.of(number);
-        of.binary_search_by_key(&rank, |(_, by, _)| *by).map_or(0, |at| of[at].2)
-    }
-
     fn is_empty(&self) -> bool {
         self.counts.is_empty() && self.renumbered.is_none()
     }
@@ -146,10 +140,14 @@ impl CountedEdges<'_> {
                 for edge in self.of(*state).filter(|edge| ends[self.to[*edge].at()]) {
                     let tally = self.tally(edge);
                     let renumbered = tally.and_then(|tally| tally.renumbered.as_deref());
+                    let of = |number| tally.map_or(&[][..], |tally| tally.of(number)).iter().peekable();
+                    let mut needed = Tally::needed_for(number).map(of);
                     for rank in 0..ranks {
                         let there = renumbered.map_or(rank, |numbers| numbers[rank as usize]);
-                        let own = |number| tally.map_or(0, |tally| tally.get(number, rank));
-                        let both = Tally::followed_by(own, number, behind[at(self.to[edge], there)]);
+                        let own = needed
+                            .each_mut()
+                            .map(|of| of.next_if(|(_, by, _)| *by == rank).map_or(0, |(.., of)| *of));
+                        let both = Tally::together(number, own, behind[at(self.to[edge], there)]);
                         let most = &mut behind[at(*state, rank)];
                         *most = both.max(*most);
                     }
@@ -157,7 +155,8 @@ impl CountedEdges<'_> {
             }
             for (rank, most) in (0..ranks).zip(&mut most) {
                 let first = before_root[rank as usize];
-                let both = Tally::followed_by(|number| first.get(number), number, behind[at(root, rank)]);
+                let own = Tally::needed_for(number).map(|of| first.get(of));
+                let both = Tally::together(number, own, behind[at(root, rank)]);
                 most.set(number, both);
             }
         }

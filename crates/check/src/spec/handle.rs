@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use std::fmt;
 
 use allocative::Allocative;
-use rankcheck_model::{MapOrder, Operand, Operation, Slot, Token};
+use rankcheck_model::{MapOrder, Operand, Operation, Token};
 use starlark::any::ProvidesStaticType;
 use starlark::collections::StarlarkHasher;
 use starlark::environment::{Methods, MethodsStatic};
@@ -85,31 +85,6 @@ impl Handle {
             | Self::Map(..)
             | Self::List(_)
             | Self::Operation(_) => None,
-        }
-    }
-
-    /// The same with other slots.
-    pub(crate) fn renamed(&self, slot: &mut dyn FnMut(Slot) -> Slot) -> Self {
-        match self {
-            Self::Comm(of) => Self::Comm(of.renamed(slot)),
-            Self::Buffer(of, len) => Self::Buffer(of.renamed(slot), *len),
-            Self::Segment(of) => Self::Segment(of.renamed(slot)),
-            Self::Window(of) => Self::Window(of.renamed(slot)),
-            Self::Exported(of) => Self::Exported(of.renamed(slot)),
-            Self::Thread(of) => Self::Thread(of.renamed(slot)),
-            Self::Slot(of) => Self::Slot(of.renamed(slot)),
-            Self::Truth(of) => Self::Truth(of.renamed(slot)),
-            Self::Address(of) => Self::Address(of.renamed(slot)),
-            Self::Stream(_)
-            | Self::Event(_)
-            | Self::Mutex(_)
-            | Self::Store
-            | Self::Ipc
-            | Self::Flag(_)
-            | Self::Graph(_)
-            | Self::Map(..)
-            | Self::List(_)
-            | Self::Operation(_) => self.clone(),
         }
     }
 

@@ -264,8 +264,15 @@ impl<'v> ValueDigest<'v> {
         value.get_type().hash(&mut self.hasher);
         if let Some(noun) = Handle::of(value) {
             noun.hash(&mut self.hasher.numbered);
-            let renamed = noun.renamed(&mut |slot| self.called(slot));
-            renamed.hash(&mut self.hasher.renamed);
+            // Its type was added, so what it works on says the rest.
+            match noun.operand() {
+                Some(of) => {
+                    let len_bytes = if let Handle::Buffer(_, len_bytes) = noun { *len_bytes } else { None };
+                    let renamed = of.renamed(&mut |slot| self.called(slot));
+                    (renamed, len_bytes).hash(&mut self.hasher.renamed);
+                }
+                None => noun.hash(&mut self.hasher.renamed),
+            }
         } else if let Some(pool) = value.downcast_ref::<PoolValue<'v>>() {
             (pool.name, pool.keeps_functions).hash(&mut self.hasher);
         } else if value.downcast_ref::<RankValue>().is_some() || value.is_none() {

@@ -169,14 +169,17 @@ impl Tally {
         self.0[number] = to;
     }
 
-    /// What one of its numbers comes to on this part of a run and the next, on which it comes to this.
+    /// The numbers on which it depends what one of them comes to on two parts of a run: itself first.
     #[must_use]
-    pub fn followed_by(of: impl Fn(usize) -> u64, number: usize, next: u64) -> u64 {
-        if number == Self::PEAK {
-            (of(Self::MORE) + next).saturating_sub(of(Self::LESS)).max(of(Self::PEAK))
-        } else {
-            of(number) + next
-        }
+    pub fn needed_for(number: usize) -> [usize; 3] {
+        [number, Self::MORE, Self::LESS]
+    }
+
+    /// What one of its numbers comes to on a part of a run on which those that it needs come to these, and the next, on which it
+    /// comes to this.
+    #[must_use]
+    pub fn together(number: usize, [own, more, less]: [u64; 3], next: u64) -> u64 {
+        if number == Self::PEAK { (more + next).saturating_sub(less).max(own) } else { own + next }
     }
 
     /// What a run cost that comes to this.

@@ -22,7 +22,7 @@ impl Identify for KnownAddresses {
     fn identify(&self, to: &mut StateIdentity<'_>) {
         let compared = |value: &&Value| {
             let Value::Address(Address::Memory(address, _)) = value else { return true };
-            to.is_reachable_address(address.0)
+            to.reachable().has_address(address.0)
         };
         let compared: Vec<&Value> = self.known.iter().filter(compared).collect();
         compared.identify(to);
@@ -46,7 +46,7 @@ walk!(apart struct FreedAddresses { rows: hashed fixed });
 
 impl Identify for FreedAddresses {
     fn identify(&self, to: &mut StateIdentity<'_>) {
-        if to.allocates() {
+        if to.reachable().allocates {
             self.rows.hash(to);
         }
     }

@@ -90,6 +90,20 @@ pub enum GraphOp {
     },
 }
 
+impl GraphOp {
+    fn graph(&self) -> Token {
+        let (Self::Begin { graph, .. }
+        | Self::End { graph }
+        | Self::Replay { graph, .. }
+        | Self::Destroy { graph }) = self;
+        *graph
+    }
+
+    pub(crate) fn object(&self) -> Object {
+        Object::named(ObjectKind::Graph, self.graph())
+    }
+}
+
 impl Describe for GraphOp {
     fn describe(&self, to: &mut Description<'_>) {
         match self {
@@ -277,13 +291,9 @@ impl Machine {
 
     /// What a verb of a graph touches.
     fn graph_objects(&self, state: &State, rank: Rank, verb: &GraphOp) -> Vec<(Object, Access)> {
-        let (GraphOp::Begin { graph: name, .. }
-        | GraphOp::End { graph: name }
-        | GraphOp::Replay { graph: name, .. }
-        | GraphOp::Destroy { graph: name }) = verb;
-        let mut objects = vec![(Object::named(ObjectKind::Graph, *name), Access::Write)];
+        let mut objects = vec![(verb.object(), Access::Write)];
         let r = state.rank(rank);
-        let graph = named(r, *name).map(|at| &Graphs::of(r).rows[at].1);
+        let graph = named(r, verb.graph()).map(|at| &Graphs::of(r).rows[at].1);
         match verb {
             GraphOp::Begin { stream, .. } => {
                 objects.push((Object::CAPTURE, Access::Write));

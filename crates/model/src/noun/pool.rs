@@ -141,6 +141,18 @@ pub enum PoolOp {
     },
 }
 
+impl PoolOp {
+    pub(crate) fn object(&self) -> Object {
+        let (Self::Declare { pool, .. }
+        | Self::Lock { pool }
+        | Self::Unlock { pool }
+        | Self::Alloc { pool, .. }
+        | Self::Trim { pool, .. }
+        | Self::Havoc { pool, .. }) = self;
+        Object::named(ObjectKind::Pool, *pool)
+    }
+}
+
 impl Describe for PoolOp {
     fn describe(&self, to: &mut Description<'_>) {
         match self {
@@ -213,15 +225,13 @@ impl Verb for PoolOp {
     fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
         match self {
             Self::Declare { .. } => {}
-            Self::Lock { pool } | Self::Unlock { pool } => {
-                each(Object::named(ObjectKind::Pool, *pool), Access::Write);
-            }
+            Self::Lock { .. } | Self::Unlock { .. } => each(self.object(), Access::Write),
             Self::Alloc { pool, .. } | Self::Trim { pool, .. } | Self::Havoc { pool, .. } => {
                 // A block is new from a point of its stream on.
                 if let Self::Alloc { stream, .. } = self {
                     each(Object::named(ObjectKind::Stream, *stream), Access::Write);
                 }
-                each(Object::named(ObjectKind::Pool, *pool), Access::Write);
+                each(self.object(), Access::Write);
                 each(Object::named(ObjectKind::Memory, *pool), Access::Write);
                 each(Object::ADDRESSES, Access::Write);
                 if matches!(self, Self::Trim { .. }) && here.releases_wait(*pool) {
@@ -403,7 +413,7 @@ walk!(apart struct Pools { rows: hashed moved });
 
 impl Identify for Pools {
     fn identify(&self, to: &mut StateIdentity<'_>) {
-        let used = self.rows.iter().filter(|(name, _)| to.is_reachable_pool(*name));
+        let used = self.rows.iter().filter(|(name, _)| to.reachable().has_pool(*name));
         to.unordered(used.collect::<Vec<_>>(), |row, to| row.identify(to));
     }
 }

@@ -21,7 +21,7 @@ use crate::noun::rendezvous::Rendezvous;
 use crate::noun::store::StoreOp;
 use crate::noun::stream::{Stream, Work};
 use crate::noun::thread::{Next, Status, ThreadOp};
-use crate::op::{FlagOp, GraphOp, Op, PoolOp};
+use crate::op::{FlagOp, GraphOp, Op};
 use crate::order::advance::Runnable;
 use crate::order::condition::Condition;
 use crate::order::dependence::{Access, Object, ObjectId, ObjectKind};
@@ -75,17 +75,8 @@ impl SharedUse {
             Op::Flag(FlagOp { flag, act, stream: None }) => Some(Self::Flag(*flag, *act)),
             Op::Flag(FlagOp { flag, act, stream: Some(_) }) => Some(Self::Queued(*flag, *act)),
             Op::Graph(GraphOp::Replay { graph, .. }) => Some(Self::Replay(*graph)),
-            Op::Graph(GraphOp::Begin { graph, .. } | GraphOp::End { graph } | GraphOp::Destroy { graph }) => {
-                Some(Self::Write(graph_object(*graph)))
-            }
-            Op::Pool(
-                PoolOp::Declare { pool, .. }
-                | PoolOp::Lock { pool }
-                | PoolOp::Unlock { pool }
-                | PoolOp::Alloc { pool, .. }
-                | PoolOp::Trim { pool, .. }
-                | PoolOp::Havoc { pool, .. },
-            ) => Some(Self::Write(Object::named(ObjectKind::Pool, *pool))),
+            Op::Graph(op) => Some(Self::Write(op.object())),
+            Op::Pool(op) => Some(Self::Write(op.object())),
             Op::Memory(MemoryOp::Alloc { name, .. }) => {
                 Some(Self::Write(Object::named(ObjectKind::Memory, *name)))
             }

@@ -53,6 +53,12 @@ impl Here<'_> {
     /// asked about, and no finding names them.
     fn are_only_in_their_pool(self, segments: &[MemoryId]) -> bool {
         let Here { m, state, rank, .. } = self;
+        if !segments.iter().all(|memory| m.everybody_knows_accesses(state, rank, *memory)) {
+            return false;
+        }
+        if m.config.declared_needless.contains(&Condition::SegmentsUnnamed) {
+            return true;
+        }
         let remembered = m.config.remembered.as_deref().expect("histories merge");
         let (own, ahead) = (self.me(), m.shared_ahead([self.me()]));
         let reachable = m.reachable_memory((rank, own), &ahead, remembered);
@@ -60,14 +66,7 @@ impl Here<'_> {
             let of_it = |about| about == About::Memory(rank, memory);
             state.findings().keys().any(|key| of_it(key.about))
         };
-        segments.iter().all(|memory| {
-            m.everybody_knows_accesses(state, rank, *memory)
-                && (self.declares_unnamed() || !reachable.names(*memory) && !is_found(*memory))
-        })
-    }
-
-    fn declares_unnamed(self) -> bool {
-        self.m.config.declared_needless.contains(&Condition::SegmentsUnnamed)
+        segments.iter().all(|memory| !reachable.names(*memory) && !is_found(*memory))
     }
 }
 

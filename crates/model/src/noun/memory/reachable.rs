@@ -37,6 +37,8 @@ pub(crate) struct ReachableMemory {
     pools: FxHashSet<Token>,
     /// What other ranks may come by.
     exported: Arc<BTreeSet<MemoryId>>,
+    /// Whether the rank may still allocate memory.
+    pub(crate) allocates: bool,
     /// Addresses that values name, by the memory that was mapped there first.
     addresses: FxHashSet<MemoryId>,
     /// Addresses that allocations may hand out: of segments of pools, and those that were freed.
@@ -123,7 +125,7 @@ impl Machine {
         remembered: &RememberedPast,
     ) -> ReachableMemory {
         let needs = |condition| !self.config.declared_needless.contains(&condition);
-        let mut reachable = ReachableMemory::default();
+        let mut reachable = ReachableMemory { allocates: ahead.allocates(), ..ReachableMemory::default() };
         if needs(Condition::MemoryGivenAway) {
             reachable.exported = own.exported();
         }
@@ -170,7 +172,7 @@ impl Machine {
                 reachable.handed_out.extend(segments.iter().map(|segment| segment.buffer.address.0));
             }
         }
-        if ahead.allocates() {
+        if reachable.allocates {
             reachable.handed_out.extend(own.all_freed_addresses().map(|address| address.0));
         }
         reachable

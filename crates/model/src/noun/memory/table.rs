@@ -133,14 +133,14 @@ impl Identify for Memories {
     fn identify(&self, to: &mut StateIdentity<'_>) {
         let Self { rows, live, made, exported: _ } = self;
         for (id, memory) in rows {
-            if to.is_reachable(*id) {
+            if to.reachable().has(*id) {
                 id.identify(to);
                 memory.identify(to);
             }
         }
         u64::MAX.hash(to);
         for block in &**live {
-            if to.is_reachable_block(*block) {
+            if to.reachable().has_block(*block) {
                 block.hash(to);
             }
         }
