@@ -332,17 +332,22 @@ impl Machine {
         matches!(r.threads().first().map(ThreadState::status), Some(Status::Exited(_))) && r.has_ended()
     }
 
-    /// The process has exited: who opens its memory and is not known to have done so comes too late in some run.
-    pub(crate) fn judge_exited(&self, state: &mut State, rank: Rank, clock: &Clock) {
+    /// A thread has ended. If the process has exited by that, who opens its memory and is not known to have done so
+    /// comes too late in some run.
+    pub(crate) fn judge_exited(&self, state: &mut State, rank: Rank) {
         if !Self::has_exited(state, rank) {
             return;
         }
+        // The process exits once all its threads have ended, whichever of them is the last.
+        let mut threads = state.rank(rank).threads().iter().map(ThreadState::clock);
+        let Some(mut clock) = threads.next().cloned() else { return };
+        threads.for_each(|ended| clock.join(ended));
         let mut late = Vec::new();
         for mapping in state.ranks().flat_map(|r| &Mappings::of(r).rows) {
             let unordered = mapping.opens.iter().filter(|opened| {
                 mapping.of == rank
                     && self.source.freed(opened.op.loc) == Freed::AsOrdered
-                    && !opened.before(clock)
+                    && !opened.before(&clock)
             });
             late.extend(unordered.map(|opened| (mapping.memory, opened.op)));
         }

@@ -164,8 +164,7 @@ impl Verb for ThreadOp {
                 t.index += 1;
                 t.next += 1;
                 t.status = Status::Exited(*code);
-                let clock = t.clock.clone();
-                cx.m.judge_exited(cx.state, cx.rank, &clock);
+                cx.m.judge_exited(cx.state, cx.rank);
             }
             Self::Reach { label } => {
                 locked(&cx.m.reached).insert(*label);
@@ -303,7 +302,14 @@ impl Cx<'_> {
         t.begin();
         t.chosen.clear();
         t.status = Status::Ready;
-        t.settle();
+        self.may_return();
+    }
+
+    /// Has the thread return if nothing is left to run.
+    fn may_return(&mut self) {
+        if self.this_mut().settle() {
+            self.m.judge_exited(self.state, self.rank);
+        }
     }
 
     /// The question is answered: the thread goes on with the next block.
@@ -328,7 +334,7 @@ impl Cx<'_> {
             t.place = m.place(original, t.start, &t.answers);
             t.block = block;
             t.next = 0;
-            t.settle();
+            self.may_return();
         } else {
             t.status = Status::Stuck;
         }

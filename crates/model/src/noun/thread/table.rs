@@ -481,9 +481,13 @@ impl ThreadState {
         self.index
     }
 
-    pub(super) fn settle(&mut self) {
-        if self.next as usize == self.block.ops.len() && self.block.terminator == Terminator::Return {
+    /// Has the thread return if nothing is left to run. Returns whether it does.
+    pub(super) fn settle(&mut self) -> bool {
+        let returns =
+            self.next as usize == self.block.ops.len() && self.block.terminator == Terminator::Return;
+        if returns {
             self.status = Status::Done;
         }
+        returns
     }
 }
