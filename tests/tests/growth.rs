@@ -21,6 +21,7 @@ fn searches_grow_as_they_are_known_to() {
     for family in [
         "addresses",
         "batches",
+        "communicators",
         "counted",
         "decisions",
         "deferred",

@@ -288,7 +288,11 @@ impl ProgramPlace {
     fn tell_end(&mut self, machine: &Machine, remembered: &RememberedPast) {
         let last = u32::try_from(self.block.ops.len()).expect("few operations");
         let kept = self.kept_at(last, remembered, &NamesOf::new(&*machine.source));
-        let answers = self.remembered_answers(remembered);
+        // Behind the last question nothing depends on answers any more.
+        let answers = match self.block.terminator {
+            Terminator::Return | Terminator::Cut => RememberedAnswers::default(),
+            Terminator::Ask(..) => self.remembered_answers(remembered),
+        };
         let told = self.standing.as_ref().filter(|_| answers != RememberedAnswers::default());
         let told =
             told.map(|standing| (standing.numbered, standing.renamed.as_ref().map(|renamed| renamed.digest)));

@@ -26,7 +26,7 @@ use self::table::{CalledBy, Life};
 pub(crate) use self::table::{CommCalls, CommState, Comms};
 use crate::host::value::{Address, CommId, Value};
 use crate::id::Token;
-use crate::judge::finding::{About, OpRef, Rule};
+use crate::judge::finding::{About, FindingKey, OpRef, Rule};
 use crate::judge::ledger::CallError;
 use crate::machine::{CommInfo, Machine};
 use crate::noun::group::GroupCall;
@@ -597,7 +597,8 @@ impl Cx<'_> {
         }
         // Where nothing orders the use and what destroyed it, that is the mistake, whichever came first.
         let about = About::Comm(comm);
-        let unordered = self.state.findings.keys().any(|key| key.rule == Rule::Comm4 && key.about == about);
+        let unordered =
+            self.state.findings.contains_key(&FindingKey { rule: Rule::Comm4, about, by: Some(rank) });
         if !unordered {
             let past = self.here().past();
             let ended = self.me().ended_by(comm);

@@ -15,6 +15,7 @@ use crate::cx::Here;
 use crate::id::{ThreadStart, Token};
 use crate::judge::deadlock::Awaits;
 use crate::machine::{Choice, InFlight, Machine};
+use crate::noun::comm::CommOp;
 use crate::noun::flag::{FlagAct, touch_of};
 use crate::noun::memory::MemoryOp;
 use crate::noun::rendezvous::Rendezvous;
@@ -143,6 +144,11 @@ impl Machine {
         firsts.dedup();
         if firsts.len() < 2 || self.depends_on_all(state) {
             return;
+        }
+        // One rank after the other is played through: what its threads did in different orders then merges before the next
+        // one begins. Without merging, whoever has come furthest is the first.
+        if self.config.remembered.is_some() {
+            firsts.sort_by_key(|who| who.rank());
         }
         let live = self.live(state);
         let chosen_by = |inside: &[bool], choice: &Choice| {
@@ -292,7 +298,12 @@ impl Closing<'_> {
             return Err(UnknownClashes);
         }
         let (mut clashing, mut clashing_of_rank) = (Vec::new(), Vec::new());
-        let (mut own, mut unbounded) = (false, false);
+        let (mut own, mut of_hosts, mut unbounded) = (false, false, false);
+        // The end of a communicator meets what runs on it.
+        let ends = matches!(
+            here.this().upcoming().op(),
+            Some(Op::Comm(CommOp::Finalize { .. } | CommOp::Destroy { .. }))
+        );
         here.footprint(&mut |object, access| {
             if !self.m.config.contended.contains(&object) {
                 return;
@@ -303,17 +314,18 @@ impl Closing<'_> {
                 ObjectKind::Mutex | ObjectKind::Map | ObjectKind::List => {
                     clashing_of_rank.push(Clashing::with(object, access));
                 }
-                ObjectKind::Stream
+                ObjectKind::Comm if !ends => of_hosts = true,
+                ObjectKind::Hosts | ObjectKind::Init => of_hosts = true,
+                ObjectKind::Comm
+                | ObjectKind::Stream
                 | ObjectKind::Event
                 | ObjectKind::Pool
                 | ObjectKind::Addresses
                 | ObjectKind::Memory
                 | ObjectKind::Graph
                 | ObjectKind::Capture => own = true,
-                // Taken for a rank's own, they lose runs: `reduced_and_naive_agree` showed it.
-                ObjectKind::Comm | ObjectKind::Hosts | ObjectKind::Init | ObjectKind::CommHashes => {
-                    unbounded = true;
-                }
+                // One order for all ranks.
+                ObjectKind::CommHashes => unbounded = true,
             }
         });
         if unbounded {
@@ -322,6 +334,8 @@ impl Closing<'_> {
         if self.needs(Condition::OwnObjects) {
             if own {
                 self.add_rank(here.rank);
+            } else if of_hosts {
+                self.add(|who| who.rank() == here.rank && matches!(who, Runnable::Thread(..)));
             }
             clashing_of_rank.into_iter().for_each(|clashing| self.add_clashing_of_rank(here.rank, clashing));
         }
