@@ -132,7 +132,7 @@ pub fn about(explained: &Explained) -> AboutFinding {
     };
     let rule = shown.map(|shown| shown.broken.rule).or_else(|| run.verdict.primary());
     let outcome = match run.verdict.class() {
-        Some(_) if run.verdict.latent() => "latent: this NCCL happens to get through".to_owned(),
+        Some(_) if run.verdict.latent() => "latent: it finishes all the same".to_owned(),
         Some(class) => class.name().to_owned(),
         None => String::new(),
     };

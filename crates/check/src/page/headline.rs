@@ -78,7 +78,7 @@ pub(super) fn mistake(rule: Rule) -> &'static str {
 /// What follows in the model.
 pub(super) fn follows(class: Class) -> &'static str {
     match class {
-        Class::Finishes => "this version of NCCL happens to get through",
+        Class::Finishes => "the program finishes all the same",
         Class::Slow => "it runs, and on a slower path",
         Class::SilentCorruption => "data is wrong, and no call reports it",
         Class::Error => "a call returns an error",

@@ -54,6 +54,7 @@ pub fn text(explained: &Explained) -> String {
             Verdict::Holds => holds(&mut out, explained, &title),
             Verdict::Unknown(bound) => {
                 let _ = write!(out, "UNKNOWN  {title}   {}\n  reason    {bound}", run.setting());
+                searched(&mut out, run);
             }
             Verdict::Fails { primary, .. } => fails(&mut out, explained, &title, *primary),
         }
@@ -159,6 +160,7 @@ fn unfinished(out: &mut String, explained: &Explained) {
     }
     if let (Verdict::Fails { .. }, Some(bound)) = (&run.verdict, &run.bound) {
         let _ = write!(out, "\n  unknown   what else is broken: {bound}");
+        decides(out, run);
     }
     let others = explained.cut().filter(|(other, _)| !std::ptr::eq(*other, run));
     let bound = |(other, bound): (&Explored, &BoundHit)| match other.platform == run.platform {
@@ -220,10 +222,7 @@ fn holds(out: &mut String, explained: &Explained, title: &str) {
     let waiving = explained.runs.iter().max_by_key(|run| run.waived.len()).unwrap_or(run);
     waived(out, waiving);
     coverage(out, explained);
-    let _ = write!(out, "\n  explored  {}", effort(run));
-    if let Some(decisions) = &run.decisions {
-        let _ = write!(out, "\n  decides   {}", decisions.words());
-    }
+    searched(out, run);
     let costs = &run.costs;
     let mut parts = Vec::new();
     if costs.communicators > 0 {
@@ -257,6 +256,18 @@ fn holds(out: &mut String, explained: &Explained, title: &str) {
     }
 }
 
+/// How much was explored, and what makes it so many states, where these are many.
+fn searched(out: &mut String, run: &Explored) {
+    let _ = write!(out, "\n  explored  {}", effort(run));
+    decides(out, run);
+}
+
+fn decides(out: &mut String, run: &Explored) {
+    if let Some(decisions) = &run.decisions {
+        let _ = write!(out, "\n  decides   {}", decisions.words());
+    }
+}
+
 fn effort(run: &Explored) -> String {
     let plural = |n: u64, one: &str| if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") };
     let mut text = format!("{}, {}", plural(run.states, "state"), plural(run.executions, "execution"));
@@ -283,7 +294,7 @@ fn fails(out: &mut String, explained: &Explained, title: &str, primary: Rule) {
     };
     let rule = shown.broken.rule;
     let class = if run.verdict.latent() {
-        "latent (this NCCL happens to get through)".to_owned()
+        "latent (it finishes all the same)".to_owned()
     } else {
         // What only other runs end in is not said of the one that is shown.
         let of_shown = |class| run.ends.is_empty() || run.ends.iter().any(|end| end.outcome.class == class);

@@ -108,7 +108,7 @@ impl RunDecisions {
             (None, false) => "ranks are alike, so it does not count which of them decides what".to_owned(),
         };
         format!(
-            "{times} times in one run, so up to 2^{} histories: {}; {ranks}",
+            "{times} times in the first run, so 2^{} histories if every run decides as often: {}; {ranks}",
             self.histories_log2,
             told.join("; ")
         )

@@ -88,9 +88,11 @@ impl Handle {
         }
     }
 
-    /// Whether the noun is known while a program is recorded: named things are, results are not.
+    /// Whether the noun is known while a program is recorded: named things are, and threads, which start without fail.
+    /// Other results are not.
     fn known(&self) -> bool {
-        matches!(self.operand(), None | Some(Operand::Stream(_) | Operand::Event(_)))
+        matches!(self, Self::Thread(_))
+            || matches!(self.operand(), None | Some(Operand::Stream(_) | Operand::Event(_)))
     }
 
     /// Allocates the Starlark value.
@@ -234,10 +236,14 @@ macro_rules! nouns {
                 }
 
                 fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
-                    if self.0.known() {
-                        return Ok(Handle::of(other) == Some(&self.0));
+                    let with = Handle::of(other);
+                    if !self.0.known() {
+                        return Err(about("the equality", $noun, EQUAL));
                     }
-                    Err(about("the equality", $noun, EQUAL))
+                    if with.is_some_and(|with| !with.known()) {
+                        return Err(about("the equality", other.get_type(), EQUAL));
+                    }
+                    Ok(with == Some(&self.0))
                 }
 
                 fn compare(&self, _other: Value<'v>) -> starlark::Result<Ordering> {
