@@ -26,6 +26,7 @@ fn searches_grow_as_they_are_known_to() {
         "decisions",
         "deferred",
         "exchange",
+        "faults",
         "leftovers",
         "loops",
         "meshes",

@@ -26,7 +26,7 @@ use crate::op::{FlagOp, GraphOp, Op};
 use crate::order::advance::Runnable;
 use crate::order::condition::Condition;
 use crate::order::dependence::{Access, Object, ObjectId, ObjectKind};
-use crate::order::poll::Poll;
+use crate::order::poll::{FaultOf, Poll};
 use crate::position::Behind;
 use crate::program::Question;
 use crate::rank::Rank;
@@ -172,10 +172,11 @@ impl Machine {
 
     /// Whether something that is possible here depends on what all ranks have done, whatever objects they used.
     fn depends_on_all(&self, state: &State) -> bool {
-        // Whether a call fails depends on how many have failed anywhere.
-        let faults = self.config.faults.at_most > state.faults_used && !self.config.faults.of.is_empty();
-        // What NCCL holds and who is told of the dead is settled once nothing else can run.
-        faults || self.config.in_flight == InFlight::OfPlatform || state.ranks().any(|rank| rank.is_dead())
+        // What NCCL holds and who is told of the dead is settled once nothing else can run. A call that may fail is a choice of
+        // its thread: which calls of a run fail, of as many as may, is the same in any order.
+        self.config.in_flight == InFlight::OfPlatform
+            || self.faults_left(state, FaultOf::Death)
+            || state.ranks().any(|rank| rank.is_dead())
     }
 
     /// The threads that have not ended, and the streams on which there is work.
