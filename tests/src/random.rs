@@ -32,8 +32,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use rankcheck_model::{
-    BarrierOp, CollectiveKind, CommOp, ExchangeOp, IpcOp, MapOp, MemoryOp, Op, Operand, Rank, Resources,
-    ThreadOp,
+    BarrierOp, CollectiveKind, CommOp, Config, ExchangeOp, InFlight, IpcOp, MapOp, MemoryOp, Op, Operand,
+    Rank, Resources, ThreadOp,
 };
 
 use crate::script::{Item, Recall, Script, Trial};
@@ -163,6 +163,13 @@ impl Recipe {
     pub fn trial(&self) -> Trial {
         let Built { script, config, .. } = built(self.ranks, &self.fragments);
         Trial { script: Arc::new(script), config }
+    }
+
+    /// The same, where NCCL lets go whom it need not hold back.
+    #[must_use]
+    pub fn trial_that_lets_go(&self) -> Trial {
+        let Trial { script, config } = self.trial();
+        Trial { script, config: Config { in_flight: InFlight::OfPlatform, ..config } }
     }
 
     /// The program in which every rank runs what the rank runs that the first fragment is about, without what tells

@@ -141,3 +141,31 @@ check("writes", writes, expect = fails("FLAG-1"))
     wants(&run(folder, &["check", "early.star", "--trace-out", "traces"]), 0, &["FAILS FLAG-1"]);
     wants(&run(folder, &["replay", "traces/early.writes.trace"]), 0, &["again breaks FLAG-1"]);
 }
+
+/// What threads of a rank do under a lock multiplies nothing where NCCL lets go, either.
+#[test]
+fn early_ends_leave_the_locks_of_a_rank_to_it() {
+    let text = r#"
+def pushes(r):
+    mutex, order = r.mutex("m"), r.list("order")
+    for n in range(2):
+        mutex.lock()
+        order.push(n)
+        mutex.unlock()
+
+def roots(r):
+    r.step("rank %d" % r.rank)
+    tp = r.comm("tp", r.world)
+    x = r.mem_alloc("x", 4 * MiB)
+    thread = r.thread("pushes", pushes)
+    pushes(r)
+    thread.join()
+    tp.broadcast(x, root = 0)
+    r.synchronize()
+
+check("roots", roots, ranks = [8], expect = holds())
+"#;
+    for explained in searched("locks", text, false) {
+        assert_eq!((&explained.run().verdict, explained.run().states), (&Verdict::Holds, 119));
+    }
+}

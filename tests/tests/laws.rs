@@ -75,6 +75,15 @@ pub(crate) const ALIKE: Law = Law {
     ..GENERAL
 };
 
+/// All nouns, where sends and roots may be through before others come.
+const LET_GO: Law = Law {
+    name: "programs_that_are_let_go_agree",
+    trial: Recipe::trial_that_lets_go,
+    seed: 14,
+    percent: 25,
+    ..GENERAL
+};
+
 pub(crate) const MUTEXES: Law =
     Law { name: "mutexes_agree", family: Family::Mutexes, seed: 31, percent: 20, ..GENERAL };
 
@@ -433,6 +442,12 @@ fn a_launcher_changes_only_runs_in_which_a_rank_dies() {
 #[test]
 fn interchangeable_ranks_agree() {
     ALIKE.holds(10, 5);
+}
+
+/// NCCL lets go whom it need not hold back.
+#[test]
+fn programs_that_are_let_go_agree() {
+    LET_GO.holds(15, 5);
 }
 
 /// Threads that lock, and what they change meanwhile.

@@ -172,11 +172,9 @@ impl Machine {
 
     /// Whether something that is possible here depends on what all ranks have done, whatever objects they used.
     fn depends_on_all(&self, state: &State) -> bool {
-        // What NCCL holds and who is told of the dead is settled once nothing else can run. A call that may fail is a choice of
-        // its thread: which calls of a run fail, of as many as may, is the same in any order.
-        self.config.in_flight == InFlight::OfPlatform
-            || self.faults_left(state, FaultOf::Death)
-            || state.ranks().any(|rank| rank.is_dead())
+        // Who is told of the dead is settled once nothing else can run. A call that may fail is a choice of its thread: which
+        // calls of a run fail, of as many as may, is the same in any order.
+        self.faults_left(state, FaultOf::Death) || state.ranks().any(|rank| rank.is_dead())
     }
 
     /// The threads that have not ended, and the streams on which there is work.
@@ -300,6 +298,7 @@ impl Closing<'_> {
         }
         let (mut clashing, mut clashing_of_rank) = (Vec::new(), Vec::new());
         let (mut own, mut of_hosts, mut unbounded) = (false, false, false);
+        let lets_go = self.m.config.in_flight == InFlight::OfPlatform;
         // The end of a communicator meets what runs on it.
         let ends = matches!(
             here.this().upcoming().op(),
@@ -315,6 +314,8 @@ impl Closing<'_> {
                 ObjectKind::Mutex | ObjectKind::Map | ObjectKind::List => {
                     clashing_of_rank.push(Clashing::with(object, access));
                 }
+                // What NCCL holds, and for how long, is settled between ranks.
+                _ if lets_go => unbounded = true,
                 ObjectKind::Comm if !ends => of_hosts = true,
                 ObjectKind::Hosts | ObjectKind::Init => of_hosts = true,
                 ObjectKind::Comm
@@ -402,8 +403,13 @@ impl Closing<'_> {
             Some(Work::Collective(launch)) => {
                 let (m, state) = (self.m, self.state);
                 let members = m.members(launch.comm);
-                let absent = members.iter().find(|member| !m.stands_ready(state, **member, launch.comm));
-                self.add_rank(*absent.ok_or(UnknownClashes)?);
+                let mut absent =
+                    members.iter().filter(|member| !m.stands_ready(state, **member, launch.comm));
+                self.add_rank(*absent.next().ok_or(UnknownClashes)?);
+                // What NCCL holds for some may be taken, and leave room, before all have come.
+                if m.config.in_flight == InFlight::OfPlatform {
+                    absent.for_each(|rank| self.add_rank(*rank));
+                }
                 Ok(())
             }
             Some(Work::Transfers(launch)) => {
