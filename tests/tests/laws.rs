@@ -50,7 +50,7 @@ pub(crate) struct Law {
     seed: u8,
     /// It compares so many where [`programs`] says a hundred, beside those that are too large.
     percent: usize,
-    /// At most so many in a hundred of them are left out beside, because a bound is hit.
+    /// At most so many in a hundred of them are left out beside, because the oracle hits a bound.
     too_large_percent: usize,
 }
 
@@ -183,7 +183,7 @@ impl Law {
                 }
             }
         }
-        println!("{compared} programs compared, {too_large} left out, because a bound is hit");
+        println!("{compared} programs compared, {too_large} left out, because the oracle hits a bound");
         let texts: Vec<String> =
             shown.iter().enumerate().map(|(nth, shown)| shown.told(self.name, nth)).collect();
         assert!(differences == 0, "{differences} programs differ:\n{}", texts.join("\n\n"));
@@ -300,7 +300,7 @@ fn kept_programs_agree() {
         };
         match compare(&kept.trial) {
             Compared::Agree(both) => differs_from_golden(path, &kept.text(&verdict(&both))),
-            Compared::TooLarge => Some(format!("{name}: a bound is hit, so nothing is compared")),
+            Compared::TooLarge => Some(format!("{name}: the oracle hits a bound, so nothing is compared")),
             Compared::Differ(difference) => Some(format!("{name}: {}", difference.text)),
         }
     });
