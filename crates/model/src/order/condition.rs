@@ -20,7 +20,7 @@ pub enum Condition {
     LaunchesToCome,
     /// A launch is remembered while one that came before it waits on a stream.
     LaunchesQueued,
-    /// A persistent set that has a turn at an object of a rank has all threads and streams of the rank.
+    /// A persistent set that has a turn at an object of a rank has all threads of the rank, and its streams where they may meet it.
     OwnObjects,
     /// One that has a turn at a key or a flag has whoever may do to it what clashes.
     Clashes,

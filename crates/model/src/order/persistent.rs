@@ -235,6 +235,11 @@ impl Closing<'_> {
         !self.m.config.declared_needless.contains(&condition)
     }
 
+    /// Whether NCCL lets go whom it need not hold back.
+    fn lets_go(&self) -> bool {
+        self.m.config.in_flight == InFlight::OfPlatform
+    }
+
     fn mark(&mut self, at: usize) {
         self.inside[at] = true;
         self.new.push(at);
@@ -298,7 +303,7 @@ impl Closing<'_> {
         }
         let (mut clashing, mut clashing_of_rank) = (Vec::new(), Vec::new());
         let (mut own, mut of_hosts, mut unbounded) = (false, false, false);
-        let lets_go = self.m.config.in_flight == InFlight::OfPlatform;
+        let lets_go = self.lets_go();
         // The end of a communicator meets what runs on it.
         let ends = matches!(
             here.this().upcoming().op(),
@@ -407,7 +412,7 @@ impl Closing<'_> {
                     members.iter().filter(|member| !m.stands_ready(state, **member, launch.comm));
                 self.add_rank(*absent.next().ok_or(UnknownClashes)?);
                 // What NCCL holds for some may be taken, and leave room, before all have come.
-                if m.config.in_flight == InFlight::OfPlatform {
+                if self.lets_go() {
                     absent.for_each(|rank| self.add_rank(*rank));
                 }
                 Ok(())
