@@ -414,7 +414,7 @@ fn main() {
             if child == 0 {
                 many(20);
                 // SAFETY: it takes a number alone.
-                unsafe { _exit(0) };
+                unsafe { _exit(7) };
             }
             // SAFETY: a null status is allowed.
             unsafe { waitpid(child, std::ptr::null_mut(), 0) };

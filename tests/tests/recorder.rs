@@ -336,6 +336,10 @@ fn a_child_of_a_fork_has_a_file_of_its_own() {
     assert_eq!(ran.code, Some(0));
     let calls: Vec<usize> = ran.processes.iter().map(Read::calls).collect();
     assert_eq!(calls, [15, 20]);
+    // The child ends without its handlers, as those do that Python forks.
+    let last: Vec<_> = ran.processes.iter().filter_map(|read| read.words().pop()).collect();
+    assert_eq!(last, ["exit code=0", "exit code=7"]);
+    assert!(ran.processes.iter().all(|read| read.process.cuts().is_empty()));
 }
 
 #[test]

@@ -61,6 +61,10 @@ static WORK: [AtomicU32; 1024] = [const { AtomicU32::new(0) }; 1024];
 
 struct Recorder {
     recording: RecordingFile,
+    /// The process that it is of.
+    process: u32,
+    /// Whether it is noted already that the process ends.
+    exit_noted: AtomicBool,
     threads: AtomicU32,
     logs: Mutex<Vec<&'static Owned<Log>>>,
     /// Signatures that the program defined. Writers tell signatures by their address, so there is one of each.
@@ -465,8 +469,20 @@ pub(crate) fn pause(paused: bool) {
 
 /// The process ends in order with this code. Other threads may still be at work.
 pub(crate) fn exiting(code: i32) {
-    if CURRENT.get().is_some() && !SHARED.is_stopped() {
+    if let Some(recorder) = CURRENT.get()
+        && !SHARED.is_stopped()
+        && !recorder.exit_noted.swap(true, Ordering::Relaxed)
+    {
         note_now(&EXIT, &[Field::Signed(code.into())]);
+    }
+}
+
+/// The process ends at once with this code: nothing else is told of its end.
+pub(crate) fn leaves(code: i32) {
+    // A child of `vfork` leaves so too, if it can't become another program, and runs in the memory of its parent.
+    if CURRENT.get().is_some_and(|recorder| recorder.process == std::process::id()) {
+        exiting(code);
+        end();
     }
 }
 
@@ -513,7 +529,14 @@ fn recorder() -> Option<&'static Recorder> {
         return None;
     };
     let recorder =
-        Recorder { recording, threads: AtomicU32::new(0), logs: Mutex::default(), defined: Mutex::default() };
+Recorder {
+            recording,
+            process: std::process::id(),
+            exit_noted: AtomicBool::new(false),
+            threads: AtomicU32::new(0),
+            logs: Mutex::default(),
+            defined: Mutex::default(),
+        };
     let (current, rejected) = CURRENT.set(Box::new(recorder));
     match rejected {
         Some(recorder) => recorder.recording.remove(),

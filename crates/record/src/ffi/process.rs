@@ -144,6 +144,22 @@ extern "C" fn at_end() {
     crate::recorder::end();
 }
 
+/// Ends the process at once: no handler runs. Python ends the children so that its `multiprocessing` forks.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn _exit(code: c_int) -> ! {
+    crate::recorder::leaves(code);
+    loop {
+        // SAFETY: it takes a number alone, and does not return.
+        unsafe { libc::syscall(libc::SYS_exit_group, code) };
+    }
+}
+
+/// As [`_exit`], by its name in the C standard.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn _Exit(code: c_int) -> ! {
+    _exit(code)
+}
+
 /// Asks to be told of the end of this process and of its children.
 pub(crate) fn on_exit() {
     // SAFETY: the handlers are of this library, which is never unloaded.
