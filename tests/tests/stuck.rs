@@ -308,6 +308,58 @@ fn memory_that_is_freed_close_to_its_use_is_told() {
 }
 
 #[test]
+fn memory_that_is_freed_while_it_is_being_opened_was_open() {
+    let mut run = Run::new(2);
+    let owner = &mut run.ranks[0];
+    let memory = owner.malloc(2 * MIB);
+    owner.export(memory, 3);
+    owner.time = 101_000_000;
+    owner.cuda_free(memory);
+    let peer = &mut run.ranks[1];
+    // Nobody can tell which came first; but it could be opened.
+    peer.time = 100_000_000;
+    let mapping = peer.open(3, 2 * MIB);
+    peer.time = 200_000_000;
+    peer.close(mapping);
+    run.exit();
+    let text = text(&judged(run, "opening"));
+    assert!(text.starts_with("FAILS IPC-3") && !text.contains("too close to tell"), "{text}");
+}
+
+#[test]
+fn ranks_that_use_the_same_memory_are_told_if_nothing_recorded_orders_them() {
+    let run = |ordered: bool| {
+        let mut run = Run::new(2);
+        let (owner, peer) = run.ranks.split_at_mut(1);
+        let (owner, peer) = (&mut owner[0], &mut peer[0]);
+        let (memory, stream) = (owner.malloc(2 * MIB), owner.stream());
+        let other = owner.malloc(MIB);
+        owner.from("owner.py:4", |p| p.copy(memory, other, MIB, stream));
+        if ordered {
+            owner.synchronize(stream);
+        }
+        owner.export(memory, 3);
+        let (mapping, stream) = (peer.open(3, 2 * MIB), peer.stream());
+        let other = peer.malloc(MIB);
+        peer.from("peer.py:6", |p| p.copy(mapping, other, MIB, stream));
+        peer.synchronize(stream);
+        peer.close(mapping);
+        owner.time = peer.time + 100_000_000;
+        owner.synchronize(stream);
+        owner.cuda_free(memory);
+        run.exit();
+        let judged = judged(run, "same-memory");
+        assert_eq!(judged.verdict, RunVerdict::Holds, "{}", text(&judged));
+        text(&judged)
+    };
+    let said = "cudaMemcpyAsync (owner.py:4) of rank 0 and cudaMemcpyAsync (peer.py:6) of rank 1 use the same memory, and \
+                what orders them was not recorded";
+    let (unordered, ordered) = (run(false), run(true));
+    assert!(unordered.contains(said), "{unordered}");
+    assert!(!ordered.contains("what orders them"), "{ordered}");
+}
+
+#[test]
 fn members_that_are_all_inside_one_call_are_told_with_how_long() {
     let run = stopped(4, |process, rank, _| process.enter_init(9, rank, 4));
     let text = text(&judged(run, "inside"));

@@ -281,6 +281,8 @@ pub struct Machine {
     /// What outcomes tell of contents, and in other words: runs share them.
     pub(crate) told_contents: Mutex<FxHashMap<Content, HeldContent>>,
     pub(crate) told_words: Mutex<FxHashSet<Arc<str>>>,
+    /// The first two accesses by different ranks that nothing in the program orders, where it leaves out what may.
+    pub(crate) taken_for_ordered: Mutex<Option<[OpRef; 2]>>,
     pub(crate) steps: AtomicU64,
     /// Whether somebody asked whether work of a device is over.
     pub(crate) polled: AtomicBool,
@@ -367,6 +369,7 @@ impl Machine {
             memory_notes: Mutex::default(),
             told_contents: Mutex::default(),
             told_words: Mutex::default(),
+            taken_for_ordered: Mutex::default(),
             steps: AtomicU64::new(0),
             nothing,
         }
@@ -438,6 +441,13 @@ impl Machine {
     #[must_use]
     pub fn reached(&self) -> BTreeSet<Token> {
         locked(&self.reached).clone()
+    }
+
+    /// The first two accesses of different ranks to the same bytes, one a write, that nothing in the program orders. They are
+    /// no finding where the program leaves out what may order them.
+    #[must_use]
+    pub fn taken_for_ordered(&self) -> Option<[OpRef; 2]> {
+        *locked(&self.taken_for_ordered)
     }
 
     /// What `r.measure` recorded, as maxima.

@@ -528,15 +528,14 @@ fn recorder() -> Option<&'static Recorder> {
         SHARED.stop();
         return None;
     };
-    let recorder =
-Recorder {
-            recording,
-            process: std::process::id(),
-            exit_noted: AtomicBool::new(false),
-            threads: AtomicU32::new(0),
-            logs: Mutex::default(),
-            defined: Mutex::default(),
-        };
+    let recorder = Recorder {
+        recording,
+        process: std::process::id(),
+        exit_noted: AtomicBool::new(false),
+        threads: AtomicU32::new(0),
+        logs: Mutex::default(),
+        defined: Mutex::default(),
+    };
     let (current, rejected) = CURRENT.set(Box::new(recorder));
     match rejected {
         Some(recorder) => recorder.recording.remove(),

@@ -332,7 +332,7 @@ pub(super) struct Opened {
     /// All of it: a handle is of a whole allocation.
     pub(super) len_bytes: u64,
     pub(super) freed: Freed,
-    /// Whether the clocks do not tell if it was freed before it was opened or closed.
+    /// Whether the clocks do not tell if it was freed before it was closed.
     pub(super) too_close: bool,
 }
 
@@ -413,11 +413,8 @@ pub(super) fn join(processes: &[(Rank, &Header, &IpcListener)]) -> Vec<SharedMem
             let may_be_gone = exported.freed.filter(|_| !exported.held);
             let freed = match may_be_gone {
                 Some(freed) if there.before(freed, (here, open.at)) => Freed::BeforeOpened,
-                Some(freed)
-                    if here.before(open.at, (there, freed)) && there.before(freed, (here, closed)) =>
-                {
-                    Freed::WhileOpen
-                }
+                // It could be opened, so it was there then.
+                Some(freed) if there.before(freed, (here, closed)) => Freed::WhileOpen,
                 Some(_) | None => Freed::AfterClosed,
             };
             let too_close = freed == Freed::AfterClosed

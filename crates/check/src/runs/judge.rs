@@ -13,8 +13,8 @@ use std::sync::Arc;
 use rankcheck_model::machine::Standing;
 use rankcheck_model::{
     Answer, Block, Choice, Config, Connections, Explain, Finding, Freed, Interruption, Loc, LocId, Machine,
-    Nondet, ObjectKind, Platform, Rank, Rule, Source, SourceError, State, Symmetry, Thread, ThreadStart,
-    Token, actors_per_rank, ranks_in_words,
+    Nondet, ObjectKind, OpRef, Platform, Rank, Rule, Source, SourceError, State, Symmetry, Thread,
+    ThreadStart, Token, actors_per_rank, ranks_in_words,
 };
 use rankcheck_recording::Argument;
 use rustc_hash::FxHashSet;
@@ -196,6 +196,8 @@ pub struct Judged {
     pub stuck: Standstill,
     /// Where two ranks first diverge on a communicator, set-up events and collectives apart.
     pub divergences: Vec<Divergence>,
+    /// The first two accesses of different ranks to memory that they share that nothing recorded orders.
+    pub taken_for_ordered: Option<[OpRef; 2]>,
     /// Nobody specifies what follows a finding.
     pub undefined: bool,
     /// The platform whose facts were taken.
@@ -470,6 +472,7 @@ pub fn judge_as_read(mut recording: Recording, platform: Option<Platform>) -> Re
         divergences,
         undefined,
         platform,
+        taken_for_ordered: machine.taken_for_ordered(),
         steps: state.steps,
         unknown: Vec::new(),
         coverage: Coverage::of(&recording),

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use rankcheck_model::{Finding, Rank, Rule, Source as _, ranks_in_words};
+use rankcheck_model::{Finding, OpRef, Rank, Rule, Source as _, ranks_in_words};
 use serde::Serialize;
 
 use super::coverage::{Coverage, LeftOut};
@@ -405,6 +405,19 @@ fn rests(judged: &Judged) -> Vec<String> {
                 judged.recording.called(program, origin)
             )
         }));
+    }
+    if let Some(accesses) = judged.taken_for_ordered {
+        let recording = &judged.recording;
+        let by = |op: OpRef| {
+            let origin = recording.program.origin(op.loc)?;
+            let program = &recording.program.ranks[op.rank.at()];
+            Some(format!("{} of rank {}", recording.called(program, &origin), op.rank.0))
+        };
+        if let [Some(one), Some(other)] = accesses.map(by) {
+            lines.push(format!(
+                "{one} and {other} use the same memory, and what orders them was not recorded"
+            ));
+        }
     }
     if !judged.left_out.iter().any(LeftOut::is_kernels) {
         lines.push("not judged: kernels, of which no launch was recorded".to_owned());

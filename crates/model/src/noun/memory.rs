@@ -722,8 +722,10 @@ impl Machine {
                 self.ask_about(old.op.loc);
             }
             let ordered = clock.after(old.actor, old.epoch);
-            let apart = hidden && old.op.rank != op.rank;
-            if !ordered && !apart && (access == Access::Write || old.access == Access::Write) {
+            let clash = !ordered && (access == Access::Write || old.access == Access::Write);
+            if clash && hidden && old.op.rank != op.rank {
+                locked(&self.taken_for_ordered).get_or_insert([old.op, op]);
+            } else if clash {
                 // Through a mapping it is not known which block the bytes belong to.
                 let other_block = old.block.zip(buffer.block).is_some_and(|(old, now)| old != now);
                 race.get_or_insert((old.op, other_block));
