@@ -227,6 +227,35 @@ fn the_host_carries_order_from_device_to_device(#[case] waits: bool, #[case] wan
 }
 
 /// Two processes of two devices each: the ranks are those of the communicator that has all four.
+/// A thread that is in a call of one device makes none of another's; another thread may.
+#[rstest]
+#[case::in_its_first_collective(0, "ncclAllReduce", RunVerdict::Hangs)]
+#[case::in_a_wait(0, "cudaStreamSynchronize", RunVerdict::Hangs)]
+#[case::by_another_thread(1, "cudaStreamSynchronize", RunVerdict::Unknown)]
+fn a_thread_that_needs_itself_hangs(#[case] thread: usize, #[case] inside: &str, #[case] wanted: RunVerdict) {
+    let run = on_both(|process, comms, buffers| {
+        let (buffer, stream) = buffers[0];
+        if inside != "ncclAllReduce" {
+            process.all_reduce_on_each(comms, buffers, &[1024, 1024]);
+        }
+        process.thread = thread;
+        process.set_device(1);
+        process.malloc(64);
+        process.thread = 0;
+        process.set_device(0);
+        process.enter_all_reduce(comms[0], buffer, 1024, stream);
+        if inside != "ncclAllReduce" {
+            process.leave();
+            process.enter_synchronize(stream);
+        }
+    });
+    let judged = verdicts::judged(run, &format!("devices-itself-{thread}-{inside}"));
+    let text = text(&judged);
+    assert_eq!(judged.verdict, wanted, "{text}");
+    let says = format!("for rank 1, which waits behind {inside} on the same host thread");
+    assert_eq!(text.contains(&says), wanted == RunVerdict::Hangs, "{text}");
+}
+
 #[test]
 fn processes_of_several_devices_make_one_job() {
     let job = |counts: [u64; 4]| {

@@ -418,6 +418,9 @@ impl<'a> Lowering<'a> {
         self.comes_after_others(origin);
         if !kind.polls() {
             self.program.last = Some(origin);
+            if !matches!(kind, CallKind::Current(_)) {
+                self.program.last_by = Some((thread, number));
+            }
             if loc != NO_LOC || thread == 0 {
                 self.program.last_own = Some(origin);
             }
@@ -946,7 +949,7 @@ impl<'a> Lowering<'a> {
                     (_, _) => OpenWait::Other,
                 };
                 let (origin, entered) = (call.origin, call.time);
-                self.program.open_calls.push(OpenCallAtEnd { origin, entered, waits });
+                self.program.open_calls.push(OpenCallAtEnd { origin, thread, entered, waits });
             }
         }
     }

@@ -68,6 +68,8 @@ pub struct Abort {
 pub struct OpenCallAtEnd {
     /// Which call it is, and where it was made.
     pub origin: Origin,
+    /// The host thread that is in it, by its number in the process.
+    pub thread: u32,
     /// When it was entered: nanoseconds since the process began.
     pub entered: u64,
     /// For what it waits, where no operation says so.
@@ -197,6 +199,9 @@ pub struct RankRun {
     pub ending: RecordingEnd,
     /// The last call, polls aside.
     pub last: Option<Origin>,
+    /// The host thread that made the last call but polls and those that make a device current, by its number in the process,
+    /// and the number of that call.
+    pub last_by: Option<(u32, u32)>,
     /// The last call of its first thread or from a line of the user's source, polls aside: threads of a library go on
     /// where the program stands.
     pub last_own: Option<Origin>,
@@ -291,6 +296,7 @@ impl RankRun {
             until: None,
             ending: RecordingEnd::Cut { inside: Vec::new() },
             last: None,
+            last_by: None,
             last_own: None,
             times: (0, 0),
             alive: None,
