@@ -270,6 +270,12 @@ impl Op {
         members.contains(&rank)
     }
 
+    /// Whether other ranks can see it.
+    #[must_use]
+    pub fn seen_by_others(&self) -> bool {
+        self.verb().seen_by_others()
+    }
+
     /// How many slots the operation produces.
     #[must_use]
     pub fn slots(&self) -> u32 {

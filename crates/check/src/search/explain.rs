@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rankcheck_model::edit::OpPosition;
 use rankcheck_model::machine::Kind;
 use rankcheck_model::{
-    Answer, Choice, GroupOp, Loc, Op, Question, Rank, Rule, Slot, Source, SourceError, ThreadStart,
+    Answer, Choice, GraphOp, GroupOp, Loc, Op, Question, Rank, Rule, Slot, Source, SourceError, ThreadStart,
 };
 use rustc_hash::FxHashMap;
 
@@ -398,9 +398,9 @@ impl Explaining<'_> {
                     of.is_some_and(|of| !self.trials.may_do(whose, &of.op))
                 };
                 let (extra, moved) = if same(own.get(at + 1), b) && more(a, &own, &others) && lacks(peer, a) {
-                    (self.extra(a, peer)?, (at + 1, there))
+                    (self.extra(a, peer, common)?, (at + 1, there))
                 } else if same(a, others.get(there + 1)) && more(b, &others, &own) && lacks(rank, b) {
-                    (self.extra(b, rank)?, (at, there + 1))
+                    (self.extra(b, rank, common)?, (at, there + 1))
                 } else {
                     (None, (at + 1, there + 1))
                 };
@@ -420,14 +420,25 @@ impl Explaining<'_> {
         Ok(None)
     }
 
-    /// An operation that the peer does not do.
-    fn extra(&mut self, of: Option<&AlikeOperation>, peer: Rank) -> Result<Option<Cause>, SourceError> {
+    /// An operation that the peer does not do. Slots before `common` are the same to both.
+    fn extra(
+        &mut self,
+        of: Option<&AlikeOperation>,
+        peer: Rank,
+        common: u32,
+    ) -> Result<Option<Cause>, SourceError> {
         let Some(of) = of else { return Ok(None) };
-        // Without its end alone a group would never end.
-        if matches!(of.op, Op::Group(GroupOp::End)) {
+        // Without its end alone a group would never end. What a rank does alone with what it alone has is its role.
+        let of_role = !of.op.seen_by_others() && of.uses.iter().any(|slot| slot.index >= common);
+        if of_role || matches!(of.op, Op::Group(GroupOp::End)) {
             return Ok(None);
         }
-        let trial = self.trials.without(of.position)?;
+        // If something else breaks then, somebody needs it; what begins without its end, or ends without it, is no word about that.
+        let begins = matches!(of.op, Op::Group(GroupOp::Start) | Op::Graph(GraphOp::Begin { .. }));
+        let trial = match begins {
+            true => self.trials.without(of.position)?,
+            false => self.trials.repaired_without(of.position)?,
+        };
         if !self.is_gone(trial) {
             return Ok(None);
         }

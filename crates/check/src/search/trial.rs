@@ -289,6 +289,8 @@ pub struct Trials<'a> {
     rule: Rule,
     about: String,
     by: Option<Rank>,
+    /// What the shown run breaks: the rule, the object in words, and the rank that it belongs to, if it does to one.
+    shown: BTreeSet<(Rule, String, Option<Rank>)>,
     performed: PerformedOps,
     /// Results that operations of the run use.
     used: FxHashSet<(Rank, Slot)>,
@@ -355,6 +357,7 @@ impl<'a> Trials<'a> {
             rule,
             about: about.to_owned(),
             by,
+            shown: BTreeSet::new(),
             performed,
             used,
             answers: Arc::new(answers),
@@ -370,9 +373,13 @@ impl<'a> Trials<'a> {
                 Ok(base) => {
                     let end = base.moments.end().cloned();
                     trials.bases.push(base);
-                    if !end.is_some_and(|end| trials.shows(0, &end)) {
+                    if !end.as_ref().is_some_and(|end| trials.shows(0, end)) {
                         return Ok(None);
                     }
+                    let machine = &trials.bases[0].machine;
+                    let end = end.and_then(|end| finished(machine, &end)).expect("it shows the finding");
+                    let told = |key: &FindingKey| (key.rule, machine.about(key.about), key.by);
+                    trials.shown = end.findings().keys().map(told).collect();
                     trials.twin_of = trials.twins();
                     return Ok(Some(trials));
                 }
@@ -425,6 +432,14 @@ impl<'a> Trials<'a> {
     fn shows(&self, base: usize, state: &State) -> bool {
         let machine = &self.bases[base].machine;
         finished(machine, state).is_some_and(|state| self.found(machine, &state).is_some())
+    }
+
+    /// Whether a complete run breaks the rule on the object, or what the shown run does not break.
+    fn shows_or_breaks_more(&self, base: usize, state: &State) -> bool {
+        let machine = &self.bases[base].machine;
+        let known = |key: &FindingKey| self.shown.contains(&(key.rule, machine.about(key.about), key.by));
+        finished(machine, state)
+            .is_some_and(|state| self.found(machine, &state).is_some() || !state.findings().keys().all(known))
     }
 
     /// Whether a complete run breaks any rule.
@@ -615,7 +630,15 @@ impl<'a> Trials<'a> {
     /// # Errors
     /// If the program cannot be evaluated.
     pub fn without(&mut self, at: OpPosition) -> Result<TrialResult, SourceError> {
-        self.without_all(at, &self.with_users(at))
+        self.without_all(at, &self.with_users(at), Self::shows)
+    }
+
+    /// As [`Trials::without`], where what the run breaks instead counts as the finding does.
+    ///
+    /// # Errors
+    /// If the program cannot be evaluated.
+    pub fn repaired_without(&mut self, at: OpPosition) -> Result<TrialResult, SourceError> {
+        self.without_all(at, &self.with_users(at), Self::shows_or_breaks_more)
     }
 
     /// What the run shows without whatever uses the result of an operation; none if nothing does.
@@ -625,7 +648,7 @@ impl<'a> Trials<'a> {
     pub fn without_users(&mut self, at: OpPosition) -> Result<Option<TrialResult>, SourceError> {
         let mut users = self.with_users(at);
         users.remove(&at);
-        if users.is_empty() { Ok(None) } else { self.without_all(at, &users).map(Some) }
+        if users.is_empty() { Ok(None) } else { self.without_all(at, &users, Self::shows).map(Some) }
     }
 
     /// What the run shows without some operations, of which none comes before the first.
@@ -633,6 +656,7 @@ impl<'a> Trials<'a> {
         &mut self,
         at: OpPosition,
         left_out: &BTreeSet<OpPosition>,
+        shows: fn(&Self, usize, &State) -> bool,
     ) -> Result<TrialResult, SourceError> {
         self.attempt(|trials, base| {
             let moment = trials.bases[base].before_operation(at);
@@ -641,7 +665,8 @@ impl<'a> Trials<'a> {
                 answers: Arc::clone(&trials.answers),
                 ..Edits::default()
             };
-            trials.complete(base, moment.expect("at its start, the run has begun nothing"))
+            let moment = moment.expect("at its start, the run has begun nothing");
+            trials.complete_until(base, moment, shows)
         })
     }
 
