@@ -203,3 +203,60 @@ check("saves", program, ranks = [2, 4])
         (1, &["the same decision on all ranks: save (said.star:6): holds"], &["and unused"]),
     );
 }
+
+#[test]
+fn what_ranks_do_in_roles_is_no_cause() {
+    let spec = r#"
+def two_levels(r):
+    node, lane = r.rank // 2, r.rank % 2
+    world = r.comm("world", r.world)
+    intra = r.comm("node%d" % node, [2 * node, 2 * node + 1])
+    inter = r.comm("lane%d" % lane, [lane, lane + 2])
+    g = r.malloc("g", 2 * MiB)
+    r.kernel("backward", writes = [g])
+    mine = g[lane * MiB:(lane + 1) * MiB]
+    intra.reduce_scatter(g, mine)
+    inter.all_reduce(g[node * MiB:(node + 1) * MiB])
+    intra.all_gather(mine, g)
+    r.expect(g, "backward", reduced = world)
+    r.synchronize()
+
+def last_consumer(r):
+    if r.rank == 0:
+        x = r.malloc("x", MiB)
+        r.store.set("x", r.ipc.export(x))
+        r.store.get("closed2")
+        x.free()
+    else:
+        r.ipc.close(r.ipc.open(r.store.get("x")))
+        r.store.set("closed%d" % r.rank, True)
+
+def wrong_barrier(r):
+    part = r.world[1:]
+    x = r.malloc("x", MiB)
+    if r.rank > 0:
+        r.comm("part", part).all_reduce(x)
+        r.synchronize()
+        r.barrier(None if r.rank == 1 else part)
+    r.barrier()
+
+check("the slice of another", two_levels, ranks = [4])
+check("one consumer is waited for", last_consumer, ranks = [3])
+check("a barrier of all", wrong_barrier, ranks = [3])
+"#;
+    says("roles", spec, (1, &["FAILS MEM-5", "FAILS IPC-2", "FAILS HOST-1"], &["because"]));
+    let spec = r#"
+def program(r):
+    c = r.comm("c", r.world)
+    x = r.malloc("x", MiB)
+    c.all_reduce(x)
+    if r.rank == 0:
+        c.all_reduce(x[0:4])
+    c.broadcast(x, root = 0)
+    r.synchronize()
+
+check("one more on rank 0", program)
+"#;
+    let one_more = "because   rank 0 does c.all_reduce(x[0:4]) (said.star:7), and rank 1 does not";
+    says("one_more", spec, (1, &[one_more], &[]));
+}

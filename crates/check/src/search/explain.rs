@@ -372,7 +372,7 @@ impl Explaining<'_> {
     /// this one does the same.
     fn difference(&mut self) -> Result<Option<Cause>, SourceError> {
         for (rank, peer) in self.pairs() {
-            let (own, others) = (self.alike(rank), self.alike(peer));
+            let (own, others) = (self.alike(rank, peer), self.alike(peer, rank));
             let (mut at, mut there) = (0, 0);
             let mut common = None;
             while at < own.len() || there < others.len() {
@@ -467,7 +467,11 @@ impl Explaining<'_> {
         if !(known && possible && usable && told_apart) {
             return Ok(None);
         }
-        let trial = self.trials.exchanged(of.position, &peer.op);
+        // Of contents, ranks have parts by their roles: with that of another, something else is wrong.
+        let trial = match self.shown.broken.rule {
+            Rule::Mem5 => self.trials.repaired_by_exchange(of.position, &peer.op),
+            _ => self.trials.exchanged(of.position, &peer.op),
+        };
         let alone = self.shown.broken.ops.iter().all(|at| at.op.rank == of.position.rank);
         // What is not missed where it is left out only stands where the other one would have to.
         let decides =
@@ -504,21 +508,26 @@ impl Explaining<'_> {
     }
 
     /// The operations of a rank's first thread that ranks usually do alike. What they do in roles is no difference:
-    /// one sends and another receives, one sets a key and another gets it.
-    fn alike(&self, rank: Rank) -> Vec<AlikeOperation> {
+    /// one sends and another receives, one sets a key and another gets it, one is a member where the peer is none.
+    fn alike(&self, rank: Rank, peer: Rank) -> Vec<AlikeOperation> {
         let of = |o: &&Operation| {
             o.at.op.rank == rank && o.at.op.thread.0 == 0 && o.kind == Kind::Alike && nameable(o)
         };
         let operations = self.shown.run.operations.iter().filter(of);
+        let apart = self.trials.made_apart(rank, peer);
         let known = operations.filter_map(|operation| {
             let position = OpPosition { rank, start: ThreadStart(0), index: operation.at.op.index };
             let performed = self.trials.performed_at(position)?;
             let (uses, slots) = (performed.uses.clone(), performed.produces.start);
+            let op = performed.op.clone()?;
+            if !op.admits(peer) || uses.iter().any(|slot| apart.contains(slot)) {
+                return None;
+            }
             Some(AlikeOperation {
                 at: operation.at.clone(),
                 call: operation.call.clone(),
                 position,
-                op: performed.op.clone()?,
+                op,
                 uses,
                 slots,
             })

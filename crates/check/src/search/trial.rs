@@ -717,6 +717,19 @@ impl<'a> Trials<'a> {
         makers
     }
 
+    /// Slots of a rank that come from what another rank has no part in: a communicator of which it is no member.
+    pub(crate) fn made_apart(&self, rank: Rank, peer: Rank) -> FxHashSet<Slot> {
+        let mut apart: FxHashSet<Slot> = FxHashSet::default();
+        for performed in self.performed.values().filter(|performed| performed.at.rank == rank) {
+            let own = performed.op.as_ref().is_some_and(|op| !op.admits(peer));
+            if own || performed.uses.iter().any(|slot| apart.contains(slot)) {
+                let start = performed.at.start;
+                apart.extend(performed.produces.clone().map(|index| Slot { start, index }));
+            }
+        }
+        apart
+    }
+
     /// What else could have been chosen than the n-th choice of the run: other values of the same thread, or another
     /// order.
     ///
@@ -777,6 +790,20 @@ impl<'a> Trials<'a> {
     /// What the run shows where an operation is another one, which [admits](Op::admits) its rank. What uses the result
     /// of the first goes on with that of the other.
     pub fn exchanged(&mut self, at: OpPosition, op: &Op) -> TrialResult {
+        self.exchanged_until(at, op, Self::shows)
+    }
+
+    /// As [`Trials::exchanged`], where what the run breaks instead counts as the finding does.
+    pub fn repaired_by_exchange(&mut self, at: OpPosition, op: &Op) -> TrialResult {
+        self.exchanged_until(at, op, Self::shows_or_breaks_more)
+    }
+
+    fn exchanged_until(
+        &mut self,
+        at: OpPosition,
+        op: &Op,
+        shows: fn(&Self, usize, &State) -> bool,
+    ) -> TrialResult {
         let op = op.clone();
         let slots =
             self.performed_at(at).map(|performed| (at, performed.produces.end - performed.produces.start));
@@ -806,7 +833,7 @@ impl<'a> Trials<'a> {
             self.bases.push(KnownRun { machine, chosen, by_choice, moments });
             let at = self.bases.len() - 1;
             let start = self.bases[at].start();
-            let result = self.complete(at, start);
+            let result = self.complete_until(at, start, shows);
             self.bases.pop();
             match result {
                 Ok(effect) => return effect,
