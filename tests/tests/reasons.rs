@@ -113,9 +113,13 @@ impl Finding<'_> {
                     ));
                 }
             }
-            Some(Cause::Extra { at, .. }) => {
+            Some(Cause::Extra { at, again, .. }) => {
                 let position = trials.position(&at.op).expect("it is of the run");
-                if trials.without(position).expect("it evaluates") != TrialResult::Gone {
+                let trial = match again.is_empty() {
+                    true => trials.without(position),
+                    false => trials.repaired_without(&[&[position], &**again].concat()),
+                };
+                if trial.expect("it evaluates") != TrialResult::Gone {
                     wrong.push(format!("without {:?} the finding stays", at.op));
                 }
             }

@@ -255,8 +255,31 @@ def program(r):
     c.broadcast(x, root = 0)
     r.synchronize()
 
+def logs(r):
+    c = r.comm("c", r.world)
+    x, loss = r.malloc("x", MiB), r.malloc("loss", MiB)
+    for step in range(3):
+        c.all_reduce(x)
+        if r.rank == 0:
+            c.all_reduce(loss)
+        r.synchronize()
+
+def stops(r):
+    c = r.comm("c", r.world)
+    x = r.malloc("x", MiB)
+    c.all_reduce(x)
+    if r.rank != 1:
+        c.all_reduce(x[0:4])
+    r.synchronize()
+    r.barrier()
+
 check("one more on rank 0", program)
+check("in each round on rank 0", logs)
+check("not on rank 1", stops, ranks = [3])
 "#;
     let one_more = "because   rank 0 does c.all_reduce(x[0:4]) (said.star:7), and rank 1 does not";
-    says("one_more", spec, (1, &[one_more], &[]));
+    // What rank 0 would do in the third round, to which it does not come, is left out too.
+    let each_round = "because   rank 0 does c.all_reduce(loss) 3 times (said.star:17), and rank 1 does not";
+    let not_on_1 = "because   rank 0 does c.all_reduce(x[0:4]) (said.star:25), and rank 1 does not";
+    says("one_more", spec, (1, &[one_more, each_round, not_on_1], &[]));
 }

@@ -81,6 +81,8 @@ pub enum Cause {
     Extra {
         /// The operation without which the finding goes away.
         at: Located,
+        /// The same call in the same place again, without which it goes away only with this one: also what the rank does not come to.
+        again: Vec<OpPosition>,
         /// The rank that does not do it.
         peer: Rank,
     },
@@ -397,9 +399,15 @@ impl Explaining<'_> {
                 let lacks = |whose: Rank, of: Option<&AlikeOperation>| {
                     of.is_some_and(|of| !self.trials.may_do(whose, &of.op))
                 };
-                let (extra, moved) = if same(own.get(at + 1), b) && more(a, &own, &others) && lacks(peer, a) {
+                // What waits in a call does the next one behind it.
+                let next =
+                    |all: &[AlikeOperation], at: usize, whose: Rank, wanted: Option<&AlikeOperation>| {
+                        let awaited = |wanted: &AlikeOperation| self.trials.may_do(whose, &wanted.op);
+                        same(all.get(at + 1), wanted) || all.len() == at + 1 && wanted.is_some_and(awaited)
+                    };
+                let (extra, moved) = if next(&own, at, rank, b) && more(a, &own, &others) && lacks(peer, a) {
                     (self.extra(a, peer, common)?, (at + 1, there))
-                } else if same(a, others.get(there + 1)) && more(b, &others, &own) && lacks(rank, b) {
+                } else if next(&others, there, peer, a) && more(b, &others, &own) && lacks(rank, b) {
                     (self.extra(b, rank, common)?, (at, there + 1))
                 } else {
                     (None, (at + 1, there + 1))
@@ -420,7 +428,7 @@ impl Explaining<'_> {
         Ok(None)
     }
 
-    /// An operation that the peer does not do. Slots before `common` are the same to both.
+    /// An operation that the peer does not do, once or in each round of a loop. Slots before `common` are the same to both.
     fn extra(
         &mut self,
         of: Option<&AlikeOperation>,
@@ -437,17 +445,22 @@ impl Explaining<'_> {
         let begins = matches!(of.op, Op::Group(GroupOp::Start) | Op::Graph(GraphOp::Begin { .. }));
         let trial = match begins {
             true => self.trials.without(of.position)?,
-            false => self.trials.repaired_without(of.position)?,
+            false => self.trials.repaired_without(&[of.position])?,
         };
-        if !self.is_gone(trial) {
+        if self.is_gone(trial) {
+            // What uses the result went with it. If that alone decides, it is told where it stands.
+            let decides = match self.trials.without_users(of.position)? {
+                Some(trial) => !self.is_gone(trial),
+                None => true,
+            };
+            return Ok(decides.then(|| Cause::Extra { at: of.at.clone(), again: Vec::new(), peer }));
+        }
+        let again = self.trials.again(of.position, of.at.op.loc)?;
+        if again.is_empty() {
             return Ok(None);
         }
-        // What uses the result went with it. If that alone decides, it is told where it stands.
-        let decides = match self.trials.without_users(of.position)? {
-            Some(trial) => !self.is_gone(trial),
-            None => true,
-        };
-        Ok(decides.then(|| Cause::Extra { at: of.at.clone(), peer }))
+        let trial = self.trials.repaired_without(&[&[of.position], &*again].concat())?;
+        Ok(self.is_gone(trial).then(|| Cause::Extra { at: of.at.clone(), again, peer }))
     }
 
     /// An operation in whose place the peer does another. Slots before `common` are the same to both.

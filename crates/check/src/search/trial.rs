@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rankcheck_model::describe::{NamesOf, uses};
 use rankcheck_model::edit::{Edits, OpPosition};
 use rankcheck_model::{
-    About, Answer, Choice, Config, Explain, FindingKey, Interruption, Loc, Machine, Mode, Op, OpRef,
+    About, Answer, Choice, Config, Explain, FindingKey, Interruption, Loc, LocId, Machine, Mode, Op, OpRef,
     Question, Rank, Rule, Slot, Source, SourceError, State, Statement, Symmetry, Terminator, Thread,
     ThreadStart,
 };
@@ -633,12 +633,40 @@ impl<'a> Trials<'a> {
         self.without_all(at, &self.with_users(at), Self::shows)
     }
 
-    /// As [`Trials::without`], where what the run breaks instead counts as the finding does.
+    /// What the run shows without some operations and whatever uses their results, where what it breaks instead counts as the
+    /// finding does.
     ///
     /// # Errors
     /// If the program cannot be evaluated.
-    pub fn repaired_without(&mut self, at: OpPosition) -> Result<TrialResult, SourceError> {
-        self.without_all(at, &self.with_users(at), Self::shows_or_breaks_more)
+    pub fn repaired_without(&mut self, all: &[OpPosition]) -> Result<TrialResult, SourceError> {
+        let Some(first) = all.iter().min() else { return Ok(TrialResult::Stays) };
+        let left_out = all.iter().flat_map(|at| self.with_users(*at)).collect();
+        self.without_all(*first, &left_out, Self::shows_or_breaks_more)
+    }
+
+    /// Where the thread of an operation does the same behind it in the same place, as far as its questions were answered.
+    ///
+    /// # Errors
+    /// If the program cannot be evaluated.
+    pub(crate) fn again(&self, at: OpPosition, loc: LocId) -> Result<Vec<OpPosition>, SourceError> {
+        let Some(end) = self.bases[0].moments.end() else { return Ok(Vec::new()) };
+        let thread = end.rank(at.rank).threads().iter().find(|thread| thread.start() == at.start);
+        let op = self.performed_at(at).and_then(|performed| performed.op.as_ref());
+        let (Some(thread), Some(op)) = (thread, op) else { return Ok(Vec::new()) };
+        let (mut again, mut index) = (Vec::new(), 0);
+        let answers = thread.answers();
+        for known in 0..=answers.len() {
+            let block = self.source.block(at.rank, at.start, &answers[..known])?;
+            for statement in &block.ops {
+                if index > at.index && statement.loc == loc && *statement.op == *op {
+                    again.push(OpPosition { index, ..at });
+                }
+                index += 1;
+            }
+            // The question that was answered.
+            index += 1;
+        }
+        Ok(again)
     }
 
     /// What the run shows without whatever uses the result of an operation; none if nothing does.

@@ -57,13 +57,18 @@ pub(in crate::report) fn cause(shown: &Counterexample) -> Option<String> {
             let second = format!("{theirs}{op}{} ({})", in_thread(other.op.thread), other.loc);
             format!("on rank {}: {first}, and not {second}", rank.0)
         }
-        Cause::Extra { at, peer } => {
+        Cause::Extra { at, again, peer } => {
+            let times = again.len() + 1;
+            let (more, each) = match times {
+                1 => ("once more".to_owned(), String::new()),
+                _ => (format!("{times} times more"), format!(" {times} times")),
+            };
             let (rank, text) = (at.op.rank.0, words(shown, at));
             let by_peer = |other: &&Operation| other.at.op.rank == *peer && other.call == text;
             if shown.run.operations.iter().any(|other| by_peer(&other)) {
-                format!("rank {rank} does {text} once more ({}) than rank {}", at.loc, peer.0)
+                format!("rank {rank} does {text} {more} ({}) than rank {}", at.loc, peer.0)
             } else {
-                format!("rank {rank} does {text} ({}), and rank {} does not", at.loc, peer.0)
+                format!("rank {rank} does {text}{each} ({}), and rank {} does not", at.loc, peer.0)
             }
         }
         Cause::Difference { at, peer } => {
