@@ -481,9 +481,9 @@ impl Explaining<'_> {
             return Ok(None);
         }
         // Of contents, ranks have parts by their roles: with that of another, something else is wrong.
-        let trial = match self.shown.broken.rule {
-            Rule::Mem5 => self.trials.repaired_by_exchange(of.position, &peer.op),
-            _ => self.trials.exchanged(of.position, &peer.op),
+        let trial = match self.shown.broken.rule == Rule::Mem5 {
+            true => self.trials.repaired_by_exchange(of.position, &peer.op),
+            false => self.trials.exchanged(of.position, &peer.op),
         };
         let alone = self.shown.broken.ops.iter().all(|at| at.op.rank == of.position.rank);
         // What is not missed where it is left out only stands where the other one would have to.
