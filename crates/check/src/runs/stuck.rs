@@ -264,24 +264,18 @@ impl<'a> WaitGraph<'a> {
         if self.died(rank) {
             return HostEnd::Died;
         }
-        let waits = self.open_wait(rank).is_some() || self.made_by_one_that_stands(rank).is_some();
-        if waits { HostEnd::Waits } else { HostEnd::GoesOn }
+        if self.open_wait(rank).is_some() { HostEnd::Waits } else { HostEnd::GoesOn }
     }
 
     /// The call of another rank of the process in which the host thread is that made the last call of this one: what drives
     /// several devices makes no other call as long as it is in that.
     fn made_by_one_that_stands(&self, rank: Rank) -> Option<(Rank, &'a OpenCallAtEnd)> {
         let program = self.program(rank);
-        let ((thread, last), here) = (program.last_by?, &self.recording.world.member(rank)?.path);
-        if !program.open_calls.is_empty() {
-            return None;
-        }
-        let beside =
-            self.recording.world.members.iter().filter(|other| other.rank != rank && other.path == *here);
+        let here = self.recording.world.member(rank).filter(|here| here.share.is_some())?;
+        let (thread, last) = program.last_by.filter(|_| program.open_calls.is_empty())?;
         let later = |open: &&OpenCallAtEnd| open.thread == thread && open.origin.number > last;
-        beside
-            .filter_map(|other| Some((other.rank, self.program(other.rank).open_calls.iter().find(later)?)))
-            .next()
+        let mut beside = self.recording.world.members.iter().filter(|other| other.path == here.path);
+        beside.find_map(|other| Some((other.rank, self.program(other.rank).open_calls.iter().find(later)?)))
     }
 
     /// Whether a process was gone while others of its host were still seen to run. Where somebody interrupted the program,
@@ -304,8 +298,12 @@ impl<'a> WaitGraph<'a> {
         beside.filter(|other| hosts[other.rank.at()] == hosts[rank.at()]).any(|other| later(other.rank))
     }
 
-    /// The call in which a host waits for others as no operation says, and for whom; any of those will do for a key.
+    /// The call in which a host waits for others as no operation says, or behind which, and for whom; any of those will do for a
+    /// key.
     fn open_wait(&self, rank: Rank) -> Option<(&'a OpenCallAtEnd, Vec<Rank>)> {
+        if let Some((other, open)) = self.made_by_one_that_stands(rank) {
+            return Some((open, vec![other]));
+        }
         self.program(rank).open_calls.iter().find_map(|open| {
             let whom = match &open.waits {
                 OpenWait::Other => Vec::new(),
@@ -357,12 +355,7 @@ impl<'a> WaitGraph<'a> {
             HostEnd::Exited(_) | HostEnd::Raised | HostEnd::Died => MayGoOn::Impossible,
             HostEnd::GoesOn | HostEnd::NotRecorded => MayGoOn::Possible,
             HostEnd::Waits => {
-                let Some((open, whom)) = self.open_wait(rank) else {
-                    let beside = self.made_by_one_that_stands(rank);
-                    return beside.map_or(MayGoOn::Possible, |(other, _)| {
-                        MayGoOn::If(vec![self.nodes_of_host(other)])
-                    });
-                };
+                let Some((open, whom)) = self.open_wait(rank) else { return MayGoOn::Possible };
                 let each = whom.into_iter().map(|other| self.nodes_of_host(other));
                 match open.waits {
                     OpenWait::Key(_) => MayGoOn::If(vec![each.flatten().collect()]),
@@ -518,9 +511,9 @@ impl<'a> WaitGraph<'a> {
                 let one = &self.standing[at];
                 (one.text.clone(), program.loc(one.op.loc).to_string())
             }
-            WaitingNode::Host(rank) => match (self.open_wait(rank), self.made_by_one_that_stands(rank)) {
-                (Some((open, _)), _) => self.open_text(rank, open),
-                (None, Some((other, open))) => {
+            WaitingNode::Host(rank) => match (self.made_by_one_that_stands(rank), self.open_wait(rank)) {
+                (None, Some((open, _))) => self.open_text(rank, open),
+                (Some((other, open)), _) => {
                     let name = program.names.text(open.origin.name);
                     let place = self.program(other).loc(&open.origin, &program.names).to_string();
                     (format!("behind {name} on the same host thread"), place)
@@ -622,9 +615,7 @@ impl<'a> WaitGraph<'a> {
                 })
                 .collect(),
             WaitingNode::Host(rank) => {
-                let beside = || self.made_by_one_that_stands(rank).map(|(other, _)| other);
-                self.open_wait(rank)
-                    .map_or_else(|| beside().into_iter().collect(), |(_, whom)| whom.into_iter().collect())
+                self.open_wait(rank).map_or_else(BTreeSet::new, |(_, whom)| whom.into_iter().collect())
             }
         }
     }
