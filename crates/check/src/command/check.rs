@@ -418,8 +418,8 @@ impl CheckArguments {
         let mut judged: Vec<Judged> = Vec::new();
         let mut bad: Vec<SpecError> = Vec::new();
         for folder in runs.recordings.iter().take_while(|_| !stop.asked()) {
-            for job in judge::read_jobs(folder) {
-                match job.and_then(|job| judge::judge(job, self.platform)) {
+            for job in judge::judge_jobs(judge::read_jobs(folder), self.platform) {
+                match job {
                     Ok(run) => judged.push(run),
                     Err(error) => bad.push(SpecError::new(error.to_string(), None)),
                 }

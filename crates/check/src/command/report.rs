@@ -21,7 +21,7 @@ use crate::page::html::{Among, page};
 use crate::page::index::{IndexRow, Unread, index};
 use crate::page::{explained, launched, recorded, sources};
 use crate::runs::RunError;
-use crate::runs::judge::{self, Judged, Recording};
+use crate::runs::judge::{self, Judged};
 use crate::search::{Detail, Explained, KeptOfRun, Options};
 use crate::spec::{Check, Spec, SpecError, has_specs};
 use crate::{runs, search};
@@ -179,11 +179,11 @@ impl ReportWriter<'_> {
     }
 
     fn recording(&mut self, folder: &Path) -> Result<(), FolderError> {
-        judge::read_jobs(folder).into_iter().try_for_each(|job| self.recorded_job(job))
+        let judged = judge::judge_jobs(judge::read_jobs(folder), None);
+        judged.into_iter().try_for_each(|job| self.recorded_job(job))
     }
 
-    fn recorded_job(&mut self, job: Result<Recording, RunError>) -> Result<(), FolderError> {
-        let judged = job.and_then(|job| judge::judge(job, None));
+    fn recorded_job(&mut self, judged: Result<Judged, RunError>) -> Result<(), FolderError> {
         let diagram = judged.and_then(|judged| Ok((recorded::diagram(&judged)?, judged)));
         match diagram {
             Ok((diagram, judged)) => {

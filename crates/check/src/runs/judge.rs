@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use rankcheck_model::machine::Standing;
 use rankcheck_model::{
@@ -34,6 +34,7 @@ use super::stuck::Standstill;
 use super::vendor;
 use super::waits;
 use super::world::{self, RankProcess, RunCommId, World};
+use crate::parallel::in_parallel;
 use crate::search::Replayed;
 use crate::search::replay::over;
 use crate::spec::builder::SourceNames;
@@ -375,6 +376,23 @@ pub fn platform_of(nccl: Option<&str>) -> Platform {
 
 /// Ranks that made more calls than that and do what others do are not judged to be told of as well.
 const COPIED_AT_MOST: u64 = 1 << 25;
+
+/// Judges the jobs of a recording, as [`judge`] does, on all cores. The results are in their order.
+///
+/// # Panics
+///
+/// If a thread that judges panics.
+pub fn judge_jobs(
+    jobs: Vec<Result<Recording, RunError>>,
+    platform: Option<Platform>,
+) -> Vec<Result<Judged, RunError>> {
+    let jobs: Vec<Mutex<Option<Result<Recording, RunError>>>> =
+        jobs.into_iter().map(|job| Mutex::new(Some(job))).collect();
+    in_parallel(jobs.len(), |at| {
+        let job = jobs[at].lock().expect("no thread panics with it").take();
+        job.expect("each is judged once").and_then(|job| judge(job, platform))
+    })
+}
 
 /// Judges a recording.
 ///
