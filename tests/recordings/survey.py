@@ -121,6 +121,12 @@ def programs(families):
             yield "cupy-one", what, lambda _, w=what: [python, FOREIGN / "cupy_one_process.py", w], None, None
         for what in ["reshard", "sum", "add", "replicate"]:
             yield "cupy-one", what, lambda _, w=what: [python, FOREIGN / "cupy_arrays.py", w], None, None
+    if "cupy" in families:
+        for what in ["reduce", "transfer", "scatter"]:
+            yield "cupy", what, lambda port, w=what: [python, FOREIGN / "cupy_processes.py", port, w], None, None
+    if "torch-ipc" in families:
+        for what in ["queue", "far", "model", "event"]:
+            yield "torch-ipc", what, lambda _, w=what: [python, FOREIGN / "torch_shared.py", w], None, None
     built = pathlib.Path(os.environ.get("BUILT", "nowhere"))
     if "nccl-tests" in families:
         sizes = ["-b", "8", "-e", "4M", "-f", "8", "-n", "5", "-w", "2"]
@@ -143,8 +149,8 @@ def programs(families):
 
 
 FAMILIES = [
-    "torch", "examples", "accelerate", "transformers", "lightning", "jax", "jax-one", "cupy-one", "nccl-tests", "nccl-examples",
-    "cuda-samples", "clean", "broken", "slow",
+    "torch", "examples", "accelerate", "transformers", "lightning", "jax", "jax-one", "cupy", "cupy-one", "torch-ipc", "nccl-tests",
+    "nccl-examples", "cuda-samples", "clean", "broken", "slow",
 ]
 
 

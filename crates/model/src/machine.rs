@@ -283,6 +283,8 @@ pub struct Machine {
     pub(crate) told_words: Mutex<FxHashSet<Arc<str>>>,
     /// The first two accesses by different ranks that nothing in the program orders, where it leaves out what may.
     pub(crate) taken_for_ordered: Mutex<Option<[OpRef; 2]>>,
+    /// The first close of a mapping that had to wait for what used it, and what that was.
+    pub(crate) closed_in_use: Mutex<Option<[OpRef; 2]>>,
     pub(crate) steps: AtomicU64,
     /// Whether somebody asked whether work of a device is over.
     pub(crate) polled: AtomicBool,
@@ -370,6 +372,7 @@ impl Machine {
             told_contents: Mutex::default(),
             told_words: Mutex::default(),
             taken_for_ordered: Mutex::default(),
+            closed_in_use: Mutex::default(),
             steps: AtomicU64::new(0),
             nothing,
         }
@@ -448,6 +451,13 @@ impl Machine {
     #[must_use]
     pub fn taken_for_ordered(&self) -> Option<[OpRef; 2]> {
         *locked(&self.taken_for_ordered)
+    }
+
+    /// The first close of a mapping that nobody had waited for what uses it, and that use. It is no finding where the close
+    /// itself waits.
+    #[must_use]
+    pub fn closed_in_use(&self) -> Option<[OpRef; 2]> {
+        *locked(&self.closed_in_use)
     }
 
     /// What `r.measure` recorded, as maxima.

@@ -518,6 +518,12 @@ pub trait Source: Send + Sync {
         false
     }
 
+    /// Whether the call that closes a mapping here waits for what the device still does with it.
+    fn waits_to_close(&self, close: LocId) -> bool {
+        let _ = close;
+        false
+    }
+
     /// When the memory was freed that the operation at this location opened. A program that hides order says so.
     fn freed(&self, open: LocId) -> Freed {
         let _ = open;

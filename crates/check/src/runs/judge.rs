@@ -100,6 +100,12 @@ impl Source for RunProgram {
         freed.copied().unwrap_or(Freed::AfterClosed)
     }
 
+    /// Nobody promises that, and on every device where it was measured the call returned once the device was idle.
+    fn waits_to_close(&self, close: LocId) -> bool {
+        let name = self.origin(close).map(|origin| self.names.text(origin.name));
+        name.is_some_and(|name| CallKind::of(&name) == CallKind::IpcClose)
+    }
+
     fn skipped(&self, of: LocId, before: LocId) -> u32 {
         self.of(of).map_or(0, |(rank, _)| rank.skipped(of, before))
     }
@@ -199,6 +205,8 @@ pub struct Judged {
     pub divergences: Vec<Divergence>,
     /// The first two accesses of different ranks to memory that they share that nothing recorded orders.
     pub taken_for_ordered: Option<[OpRef; 2]>,
+    /// The first close of a mapping that had to wait for what used it, and what that was.
+    pub closed_in_use: Option<[OpRef; 2]>,
     /// Nobody specifies what follows a finding.
     pub undefined: bool,
     /// The platform whose facts were taken.
@@ -491,6 +499,7 @@ pub fn judge_as_read(mut recording: Recording, platform: Option<Platform>) -> Re
         undefined,
         platform,
         taken_for_ordered: machine.taken_for_ordered(),
+        closed_in_use: machine.closed_in_use(),
         steps: state.steps,
         unknown: Vec::new(),
         coverage: Coverage::of(&recording),

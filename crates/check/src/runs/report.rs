@@ -406,18 +406,19 @@ fn rests(judged: &Judged) -> Vec<String> {
             )
         }));
     }
-    if let Some(accesses) = judged.taken_for_ordered {
-        let recording = &judged.recording;
-        let by = |op: OpRef| {
-            let origin = recording.program.origin(op.loc)?;
-            let program = &recording.program.ranks[op.rank.at()];
-            Some(format!("{} of rank {}", recording.called(program, &origin), op.rank.0))
-        };
-        if let [Some(one), Some(other)] = accesses.map(by) {
-            lines.push(format!(
-                "{one} and {other} use the same memory, and what orders them was not recorded"
-            ));
-        }
+    let recording = &judged.recording;
+    let by = |op: OpRef| {
+        let origin = recording.program.origin(op.loc)?;
+        let program = &recording.program.ranks[op.rank.at()];
+        Some(format!("{} of rank {}", recording.called(program, &origin), op.rank.0))
+    };
+    if let Some([Some(one), Some(other)]) = judged.taken_for_ordered.map(|accesses| accesses.map(by)) {
+        lines.push(format!("{one} and {other} use the same memory, and what orders them was not recorded"));
+    }
+    if let Some([Some(close), Some(user)]) = judged.closed_in_use.map(|calls| calls.map(by)) {
+        lines.push(format!(
+            "{close} waits for {user}, which uses the mapping: closing was measured to wait, and does not promise it"
+        ));
     }
     if !judged.left_out.iter().any(LeftOut::is_kernels) {
         lines.push("not judged: kernels, of which no launch was recorded".to_owned());

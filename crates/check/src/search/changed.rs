@@ -112,6 +112,10 @@ impl Source for Changed {
         self.inner.told_apart_at()
     }
 
+    fn waits_to_close(&self, close: LocId) -> bool {
+        self.inner.waits_to_close(close)
+    }
+
     fn skipped(&self, of: LocId, before: LocId) -> u32 {
         self.inner.skipped(of, before)
     }

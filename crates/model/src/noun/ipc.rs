@@ -21,7 +21,7 @@ use crate::clock::{Actor, CausalPast, Clock};
 use crate::host::value::{Buffer, MappingId, MemoryId, Value};
 use crate::identity::{Identify, StateIdentity};
 use crate::judge::finding::{About, OpRef, Rule};
-use crate::machine::Machine;
+use crate::machine::{Machine, locked};
 use crate::order::dependence::{Access, Object};
 use crate::program::{Freed, Operand, Symmetry};
 use crate::rank::Rank;
@@ -545,6 +545,10 @@ impl Cx<'_> {
         let queued =
             r.queued().find(|queued| queued.work.buffers().iter().any(of_mapping)).map(|queued| queued.op);
         let Some(user) = running.or(queued) else { return };
+        if m.source.waits_to_close(op.loc) {
+            locked(&m.closed_in_use).get_or_insert([op, user]);
+            return;
+        }
         m.find(self.state, Rule::Ipc4, About::Memory(home, memory), &[op, user], clock.past(), || {
             format!(
                 "rank {} closes its mapping of {} of rank {} ({}) without waiting for the operation at {} that \
