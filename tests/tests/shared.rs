@@ -235,23 +235,10 @@ fn a_mapping_is_closed_after_its_last_use() {
 
 #[test]
 fn memory_of_a_pool_is_given_back_after_its_last_use() {
-    let mut run = Run::new(2);
-    run.all(|process, rank| {
-        if rank == 0 {
-            process.export_pool(0x70, 1);
-            process.malloc_from_pool(BYTES, 0x1000_0000, 0x70);
-            process.export_pointer(0x1000_0000, X);
-        } else {
-            process.time = 2 * SECOND;
-            let (own, stream) = (process.malloc(BYTES), process.stream());
-            process.import_pool(1, 0x80);
-            process.import_pointer(0x80, X, 0x2000_0000);
-            process.from("peer.py:5", |p| p.copy(own, 0x2000_0000, BYTES, stream));
-            process.from("peer.py:6", |p| p.free_on(0x2000_0000, 0));
-        }
-        process.time = process.time.max(10 * SECOND);
+    let run = lending_of_a_pool(7, |process| {
+        let (own, stream) = (process.malloc(BYTES), process.stream());
+        process.from("peer.py:5", |p| p.copy(own, 0x2000_0000, BYTES, stream));
     });
-    run.exit();
     let words = ["rank 1 closes its mapping", "peer.py:5", "peer.py:6"];
     fails(run, "shared_pool_busy", "IPC-4", &words);
 }
@@ -420,8 +407,9 @@ fn what_nobody_recorded_is_not_waited_for() {
     fails(run, "event-of-nobody", "MEM-2", &["rank 0"]);
 }
 
-/// Rank 0 lends an allocation of a pool, and frees it in this second; rank 1 has it open from the second to the fifth.
-fn lending_of_a_pool(freed: u64) -> Run {
+/// Rank 0 lends an allocation of a pool, and frees it in this second; rank 1 has it open from the second to the fifth, and uses
+/// it so.
+fn lending_of_a_pool(freed: u64, uses: impl Fn(&mut Process)) -> Run {
     let mut run = Run::new(2);
     run.all(|process, rank| {
         if rank == 0 {
@@ -434,6 +422,7 @@ fn lending_of_a_pool(freed: u64) -> Run {
             process.time = 2 * SECOND;
             process.import_pool(1, 0x80);
             process.from("peer.py:4", |p| p.import_pointer(0x80, X, 0x2000_0000));
+            uses(process);
             process.time = 5 * SECOND;
             process.from("peer.py:6", |p| p.free_on(0x2000_0000, 0));
         }
@@ -445,11 +434,11 @@ fn lending_of_a_pool(freed: u64) -> Run {
 
 #[test]
 fn memory_of_a_pool_is_followed_to_another_process() {
-    let text = holds(lending_of_a_pool(7), "shared_pool_kept");
+    let text = holds(lending_of_a_pool(7, |_| {}), "shared_pool_kept");
     assert!(text.contains("1 mapping by"), "{text}");
 }
 
 #[test]
 fn memory_of_a_pool_is_freed_after_it_was_closed() {
-    fails(lending_of_a_pool(3), "shared_pool_broken", "IPC-3", &["lend.py:9", "peer.py:4"]);
+    fails(lending_of_a_pool(3, |_| {}), "shared_pool_broken", "IPC-3", &["lend.py:9", "peer.py:4"]);
 }

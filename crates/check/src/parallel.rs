@@ -1,5 +1,6 @@
-//! One function for many indices, on all cores.
+//! One function for many indices or values, on all cores.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a function gives for each index below `len`, in their order. Who is done takes the next index.
@@ -20,4 +21,16 @@ pub(crate) fn in_parallel<T: Send>(len: usize, of: impl Fn(usize) -> T + Sync) -
     });
     all.sort_unstable_by_key(|(at, _)| *at);
     all.into_iter().map(|(_, value)| value).collect()
+}
+
+/// What a function makes of each value and its index, in their order.
+pub(crate) fn each_in_parallel<V: Send, T: Send>(
+    values: Vec<V>,
+    of: impl Fn(usize, V) -> T + Sync,
+) -> Vec<T> {
+    let values: Vec<Mutex<Option<V>>> = values.into_iter().map(|value| Mutex::new(Some(value))).collect();
+    in_parallel(values.len(), |at| {
+        let value = values[at].lock().expect("no thread panics with it").take();
+        of(at, value.expect("each index comes once"))
+    })
 }

@@ -33,7 +33,7 @@ use self::names::CallNames;
 pub(super) use self::names::{CallRole, CallRoles};
 use super::sequence::{Sequence, Symbol};
 use super::world::World;
-use crate::parallel::in_parallel;
+use crate::parallel::{each_in_parallel, in_parallel};
 
 /// Iterations that are not judged again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -180,11 +180,7 @@ fn fold_ranks(world: &mut World, sequences: &mut Vec<Sequence>) -> (Vec<RankCopi
     let mut at = 0..;
     names.retain(|_| at.next().is_some_and(left));
     world.take_out(gone);
-    let known: Vec<Mutex<Option<CallNames>>> = names.into_iter().map(Mutex::new).collect();
-    let names = in_parallel(sequences.len(), |at| {
-        let known = known[at].lock().expect("no thread panics with it").take();
-        known.unwrap_or_else(|| names_of(world, sequences, at))
-    });
+    let names = each_in_parallel(names, |at, known| known.unwrap_or_else(|| names_of(world, sequences, at)));
     (together(copies), names)
 }
 

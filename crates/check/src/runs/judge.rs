@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rankcheck_model::machine::Standing;
 use rankcheck_model::{
@@ -34,7 +34,7 @@ use super::stuck::Standstill;
 use super::vendor;
 use super::waits;
 use super::world::{self, RankProcess, RunCommId, World};
-use crate::parallel::in_parallel;
+use crate::parallel::each_in_parallel;
 use crate::search::Replayed;
 use crate::search::replay::over;
 use crate::spec::builder::SourceNames;
@@ -394,12 +394,7 @@ pub fn judge_jobs(
     jobs: Vec<Result<Recording, RunError>>,
     platform: Option<Platform>,
 ) -> Vec<Result<Judged, RunError>> {
-    let jobs: Vec<Mutex<Option<Result<Recording, RunError>>>> =
-        jobs.into_iter().map(|job| Mutex::new(Some(job))).collect();
-    in_parallel(jobs.len(), |at| {
-        let job = jobs[at].lock().expect("no thread panics with it").take();
-        job.expect("each is judged once").and_then(|job| judge(job, platform))
-    })
+    each_in_parallel(jobs, |_, job| job.and_then(|job| judge(job, platform)))
 }
 
 /// Judges a recording.
