@@ -18,11 +18,11 @@ use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 
-use self::events::{PutTogether, TakeApart, Varints, WrittenThreads};
+use self::events::{PutTogether, TakeApart, WrittenThreads};
 use crate::layout::{EXTENT_BYTES, EXTENT_HEADER_BYTES, Extent, FOLDED_VERSION, HEADER_BYTES, VERSION};
 use crate::read::{ReadError, header};
+use crate::varint::{self, Varints};
 use crate::whole_file;
-use crate::write::varint;
 
 /// How many columns there are.
 const COLUMNS: usize = 6;
@@ -171,7 +171,7 @@ impl Columns {
             }
         };
         for number in [extent.thread.into(), how, count, extent.time.wrapping_sub(before)] {
-            varint(&mut self.extents, number);
+            varint::put(&mut self.extents, number);
         }
     }
 }
@@ -223,10 +223,10 @@ fn put_together(extents: &[u8], mut kept: &[u8], mut parts: PutTogether<'_>, len
     let mut threads = WrittenThreads::default();
     let mut extents = Varints::new(extents);
     let mut time = 0_u64;
-    while let Some(thread) = extents.next() {
+    while let Some(thread) = extents.number() {
         let thread = u32::try_from(thread).ok()?;
-        let (how, count) = (extents.next()?, extents.next()?);
-        time = time.wrapping_add(extents.next()?);
+        let (how, count) = (extents.number()?, extents.number()?);
+        time = time.wrapping_add(extents.number()?);
         let sequence = threads.sequence(thread);
         let begin = parts.out.len();
         if how == KEPT {

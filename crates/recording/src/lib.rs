@@ -9,7 +9,7 @@
 //! SIGKILL loses nothing. An extent without its checksum was open when the process ended: it is read up to
 //! its last whole event, which is how a cut file is read too. `docs/recording-format.md` has every byte.
 //!
-//! Reading order: [`mod@value`], [`mod@layout`], [`mod@write`], [`mod@extent_stream`], [`mod@read`],
+//! Reading order: [`mod@value`], [`mod@varint`], [`mod@layout`], [`mod@write`], [`mod@extent_stream`], [`mod@read`],
 //! [`mod@pack`], [`mod@folded`].
 //!
 //! Not here: how calls are caught, and what they mean.
@@ -21,6 +21,7 @@ pub mod layout;
 pub mod pack;
 pub mod read;
 pub mod value;
+pub mod varint;
 mod whole_file;
 pub mod write;
 

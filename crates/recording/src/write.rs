@@ -13,6 +13,7 @@ use crate::layout::{
     SIGNATURE, TOOK_BYTES, tag,
 };
 use crate::value::{Field, Signature};
+use crate::varint;
 
 /// Where extents come from.
 pub trait Space {
@@ -326,8 +327,8 @@ impl<S: Space> EventWriter<S> {
         }
         self.scratch.clear();
         self.scratch.push(RETURN_VALUES);
-        varint(&mut self.scratch, time.saturating_sub(self.time));
-        varint(&mut self.scratch, u64::from(number));
+        varint::put(&mut self.scratch, time.saturating_sub(self.time));
+        varint::put(&mut self.scratch, u64::from(number));
         for field in fields {
             encode(&mut self.scratch, *field);
         }
@@ -448,7 +449,7 @@ impl<S: Space> EventWriter<S> {
         let Some(number) = self.signature(signature) else { return false };
         self.scratch.clear();
         self.scratch.push(SHAPE);
-        varint(&mut self.scratch, u64::from(number));
+        varint::put(&mut self.scratch, u64::from(number));
         for field in fields {
             encode(&mut self.scratch, *field);
         }
@@ -464,7 +465,7 @@ impl<S: Space> EventWriter<S> {
         self.scratch.push(SIGNATURE);
         self.scratch.push(u8::from(signature.instant));
         text(&mut self.scratch, signature.name.as_bytes());
-        varint(&mut self.scratch, signature.keys.len() as u64);
+        varint::put(&mut self.scratch, signature.keys.len() as u64);
         for key in signature.keys {
             text(&mut self.scratch, key.as_bytes());
         }
@@ -605,16 +606,8 @@ impl<'a> Short<'a> {
 }
 
 fn text(bytes: &mut Vec<u8>, text: &[u8]) {
-    varint(bytes, text.len() as u64);
+    varint::put(bytes, text.len() as u64);
     bytes.extend_from_slice(text);
-}
-
-pub(crate) fn varint(bytes: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        bytes.push(number.to_le_bytes()[0] | 0x80);
-        number >>= 7;
-    }
-    bytes.push(number.to_le_bytes()[0]);
 }
 
 /// The largest number that [`long`] takes: one of eight bytes.
@@ -636,7 +629,7 @@ fn long(number: u64) -> (u64, u32) {
 fn short(field: Field<'_>) -> Option<(u8, u64)> {
     match field {
         Field::Number(number) => Some((tag::NUMBER, number)),
-        Field::Signed(number) => Some((tag::SIGNED, (number << 1 ^ number >> 63).cast_unsigned())),
+        Field::Signed(number) => Some((tag::SIGNED, varint::of_signed(number))),
         Field::Address(address) => Some((tag::ADDRESS, address)),
         Field::None | Field::Varying(_) | Field::Text(_) | Field::Bytes(_) => None,
     }
@@ -645,7 +638,7 @@ fn short(field: Field<'_>) -> Option<(u8, u64)> {
 fn encode(bytes: &mut Vec<u8>, field: Field<'_>) {
     if let Some((tag, number)) = short(field) {
         bytes.push(tag);
-        varint(bytes, number);
+        varint::put(bytes, number);
         return;
     }
     let (tag, content) = match field {

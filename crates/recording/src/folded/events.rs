@@ -8,48 +8,7 @@ use super::Columns;
 use crate::layout::{
     CALL, ENTER, EVENT_BYTES_MAX, FORGET, LOST, RETURN, RETURN_VALUES, SHAPE, SIGNATURE, TOOK_BYTES, tag,
 };
-use crate::write::varint;
-
-/// Numbers and bytes in a row.
-pub(super) struct Varints<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Varints<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
-    }
-
-    #[inline]
-    pub(super) fn next(&mut self) -> Option<u64> {
-        let mut number = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = *self.bytes.get(self.at)?;
-            self.at += 1;
-            number |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Some(number);
-            }
-        }
-        None
-    }
-
-    /// The next so many bytes, as they are.
-    pub(super) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
-        let bytes = self.bytes.get(self.at..self.at.checked_add(length)?)?;
-        self.at += length;
-        Some(bytes)
-    }
-
-    /// The bytes of the next number.
-    #[inline]
-    fn written(&mut self) -> Option<&'a [u8]> {
-        let begin = self.at;
-        self.next()?;
-        Some(&self.bytes[begin..self.at])
-    }
-}
+use crate::varint::{self, Varints};
 
 /// Moves the parts of events from where they are to where they go. `None` if there are no more.
 pub(super) trait EventParts {
@@ -77,16 +36,15 @@ impl<'a> TakeApart<'a> {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.events.at == self.events.bytes.len()
+        self.events.is_over()
     }
 }
 
 impl EventParts for TakeApart<'_> {
     #[inline]
     fn number(&mut self) -> Option<u64> {
-        let begin = self.events.at;
-        let number = self.events.next()?;
-        self.columns.calls.extend_from_slice(&self.events.bytes[begin..self.events.at]);
+        let (number, written) = self.events.written()?;
+        self.columns.calls.extend_from_slice(written);
         Some(number)
     }
 
@@ -98,20 +56,20 @@ impl EventParts for TakeApart<'_> {
 
     #[inline]
     fn time(&mut self) -> Option<()> {
-        self.columns.times.extend_from_slice(self.events.written()?);
+        self.columns.times.extend_from_slice(self.events.written()?.1);
         Some(())
     }
 
     #[inline]
     fn took(&mut self) -> Option<()> {
         let took = u32::from_le_bytes(*self.events.take(TOOK_BYTES)?.first_chunk()?);
-        varint(&mut self.columns.took, took.into());
+        varint::put(&mut self.columns.took, took.into());
         Some(())
     }
 
     #[inline]
     fn address(&mut self) -> Option<()> {
-        self.columns.addresses.extend_from_slice(self.events.written()?);
+        self.columns.addresses.extend_from_slice(self.events.written()?.1);
         Some(())
     }
 }
@@ -137,9 +95,8 @@ impl<'a> PutTogether<'a> {
 impl EventParts for PutTogether<'_> {
     #[inline]
     fn number(&mut self) -> Option<u64> {
-        let begin = self.calls.at;
-        let number = self.calls.next()?;
-        self.out.extend_from_slice(&self.calls.bytes[begin..self.calls.at]);
+        let (number, written) = self.calls.written()?;
+        self.out.extend_from_slice(written);
         Some(number)
     }
 
@@ -151,19 +108,19 @@ impl EventParts for PutTogether<'_> {
 
     #[inline]
     fn time(&mut self) -> Option<()> {
-        self.out.extend_from_slice(self.times.written()?);
+        self.out.extend_from_slice(self.times.written()?.1);
         Some(())
     }
 
     #[inline]
     fn took(&mut self) -> Option<()> {
-        self.out.extend_from_slice(&u32::try_from(self.took.next()?).ok()?.to_le_bytes());
+        self.out.extend_from_slice(&u32::try_from(self.took.number()?).ok()?.to_le_bytes());
         Some(())
     }
 
     #[inline]
     fn address(&mut self) -> Option<()> {
-        self.out.extend_from_slice(self.addresses.written()?);
+        self.out.extend_from_slice(self.addresses.written()?.1);
         Some(())
     }
 }

@@ -5,8 +5,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::events::Varints;
-use crate::write::varint;
+use crate::varint::{self, Varints};
 
 /// Stretches shorter than that are not looked for.
 const STRETCH_BYTES: usize = 32;
@@ -29,17 +28,17 @@ pub(super) fn shortened(bytes: &[u8]) -> Vec<u8> {
             continue;
         };
         let alike = bytes[before..].iter().zip(&bytes[at..]).take_while(|(one, other)| one == other).count();
-        varint(&mut out, (at - plain) as u64);
+        varint::put(&mut out, (at - plain) as u64);
         out.extend_from_slice(&bytes[plain..at]);
-        varint(&mut out, alike as u64);
-        varint(&mut out, (at - before) as u64);
+        varint::put(&mut out, alike as u64);
+        varint::put(&mut out, (at - before) as u64);
         // The last place is the nearest, and looks the same in every iteration.
         places.insert(*stretch, at);
         at += alike;
         plain = at;
         remembered = at;
     }
-    varint(&mut out, (bytes.len() - plain) as u64);
+    varint::put(&mut out, (bytes.len() - plain) as u64);
     out.extend_from_slice(&bytes[plain..]);
     out
 }
@@ -48,10 +47,10 @@ pub(super) fn shortened(bytes: &[u8]) -> Vec<u8> {
 pub(super) fn restored(bytes: &[u8], length: u64) -> Option<Vec<u8>> {
     let mut out: Vec<u8> = Vec::new();
     let mut pairs = Varints::new(bytes);
-    while let Some(plain) = pairs.next() {
+    while let Some(plain) = pairs.number() {
         out.extend_from_slice(pairs.take(usize::try_from(plain).ok()?)?);
-        let Some(alike) = pairs.next() else { break };
-        let from = out.len().checked_sub(usize::try_from(pairs.next()?).ok()?)?;
+        let Some(alike) = pairs.number() else { break };
+        let from = out.len().checked_sub(usize::try_from(pairs.number()?).ok()?)?;
         let mut left = usize::try_from(alike).ok()?;
         if out.len() as u64 + left as u64 > length || from == out.len() {
             return None;

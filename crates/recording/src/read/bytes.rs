@@ -4,6 +4,7 @@
 
 use crate::layout::{CALL, EVENT_BYTES_MAX, TOOK_BYTES, tag};
 use crate::value::Argument;
+use crate::varint;
 
 /// Bytes that are decoded.
 pub(super) struct Bytes<'a> {
@@ -66,10 +67,7 @@ impl Bytes<'_> {
             tag::VARYING => return Ok(None),
             tag::NONE => Argument::None,
             tag::NUMBER => Argument::Number(self.varint()?),
-            tag::SIGNED => {
-                let number = self.varint()?;
-                Argument::Signed((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
-            }
+            tag::SIGNED => Argument::Signed(varint::to_signed(self.varint()?)),
             tag::ADDRESS => Argument::Address(self.varint()?),
             tag::TEXT => Argument::Text(self.text()?),
             tag::BYTES => Argument::Bytes(self.bytes()?.into()),

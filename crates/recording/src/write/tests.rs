@@ -72,7 +72,7 @@ fn numbers_without_a_loop_are_the_same() {
     for bit in 0..56 {
         for number in [1 << bit, (2 << bit) - 1, (1 << bit) ^ 0x5555_5555_5555 & ((1 << bit) - 1)] {
             let mut wanted = Vec::new();
-            varint(&mut wanted, number);
+            varint::put(&mut wanted, number);
             let (told, bits) = long(number);
             assert_eq!(told.to_le_bytes()[..bits as usize / 8], wanted, "{number}");
         }

@@ -32,7 +32,7 @@ pub(super) fn fingerprint(member: &RankProcess, sequence: &Sequence, names: &Cal
     let mut met: Vec<u32> = vec![u32::MAX; names.what.len() + 1];
     let mut fresh = 0;
     // By position, how many calls with names come before it; only where calls return behind others.
-    let late = &names.relations.late;
+    let late = &names.late;
     let mut named = 0_u32;
     let mut before: FxHashMap<u32, u32> =
         late.iter().flat_map(|&(at, until)| [(at, 0), (until, 0)]).collect();

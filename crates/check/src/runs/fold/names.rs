@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rankcheck_recording::{Argument, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::order::{EventCall, EventUse, KnownRecord, Relations};
+use super::order::{EventCall, EventHistory, EventUse, Relations};
 use super::{joined, within};
 use crate::runs::call::{CallKind, CopyReturns, FoldClass, Unjudged, failure, row};
 use crate::runs::sequence::{Sequence, Symbol, SymbolId};
@@ -60,7 +60,11 @@ pub(super) struct CallNames {
     pub(super) what: Vec<NamedCall>,
     /// What a later call refers to: the position of the one, and of the last that refers to it; by the first.
     pub(super) links: Vec<(u32, u32)>,
-    pub(super) relations: Relations,
+    /// Calls that returned behind others of other threads, by position: the one that was reached by then.
+    pub(super) late: Vec<(u32, u32)>,
+    events: EventHistory,
+    /// Positions between which a poll matters.
+    spans: Vec<(u32, u32)>,
 }
 
 /// What a name stands for.
@@ -123,6 +127,11 @@ fn class(sequence: &Sequence, symbol: Symbol) -> SymbolClass {
     }
 }
 
+/// The class of each symbol.
+fn classes(sequence: &Sequence) -> Vec<SymbolClass> {
+    sequence.dictionary().iter().map(|&symbol| class(sequence, symbol)).collect()
+}
+
 /// Keys of which an ordered access, or a wait whose record is known, says nothing.
 pub(super) const ADDRESSES: [&str; 7] = ["event", "send", "recv", "address", "to", "from", "symbol"];
 
@@ -173,13 +182,16 @@ impl Stripped<'_> {
     }
 }
 
-/// How each call refers to a record, in the order of `relations.events`; none where the record keeps its handle, or where
+/// Each call that has to do with an event, and how it refers to its record; none where the record keeps its handle, or where
 /// nobody meets it.
-fn references(relations: &Relations, matters: impl Fn(u32) -> bool) -> Vec<Option<Reference>> {
-    let records = &relations.records;
+fn references(
+    events: &EventHistory,
+    matters: impl Fn(u32) -> bool,
+) -> impl Iterator<Item = (EventCall, Option<Reference>)> {
+    let records = &events.records;
     // A record that only polls of no consequence meet is met by nobody.
     let mut met = vec![false; records.len()];
-    for call in &relations.events {
+    for call in events.calls.iter() {
         met[call.does.record() as usize] |= match call.does {
             EventUse::Records(_) => false,
             EventUse::Meets(_) => true,
@@ -189,28 +201,26 @@ fn references(relations: &Relations, matters: impl Fn(u32) -> bool) -> Vec<Optio
     let mut nth = vec![0_u32; records.len()];
     let mut furthest = vec![0_u32; records.len()];
     let mut made = MadeOn::default();
-    for call in &relations.events {
-        let record = call.does.record() as usize;
-        let KnownRecord { stream, kept, .. } = records[record];
+    for call in events.calls.iter() {
+        let at = call.does.record() as usize;
+        let made = made.on(records[at].stream());
         match call.does {
-            EventUse::Records(_) if met[record] && !kept => {
-                nth[record] = *made.on(stream);
-                *made.on(stream) += 1;
+            EventUse::Records(_) if met[at] && !records[at].kept() => {
+                nth[at] = *made;
+                *made += 1;
             }
             EventUse::Records(_) => {}
-            EventUse::Meets(_) | EventUse::Polls(_) => {
-                furthest[record] = furthest[record].max(*made.on(stream) - nth[record]);
-            }
+            EventUse::Meets(_) | EventUse::Polls(_) => furthest[at] = furthest[at].max(*made - nth[at]),
         }
     }
     let mut made = MadeOn::default();
-    let reference = |call: &EventCall| {
+    let mut reference = move |call: &EventCall| {
         let record = call.does.record();
         let at = record as usize;
-        let KnownRecord { stream, kept, .. } = records[at];
-        if kept || !met[at] {
+        if records[at].kept() || !met[at] {
             return None;
         }
+        let stream = records[at].stream();
         if let EventUse::Records(_) = call.does {
             *made.on(stream) += 1;
             return Some(Reference::Made);
@@ -221,7 +231,7 @@ fn references(relations: &Relations, matters: impl Fn(u32) -> bool) -> Vec<Optio
         let back = Reference::Back { stream, records: *made.on(stream) - nth[at] };
         Some(if furthest[at] > FAR { Reference::Nth(record) } else { back })
     };
-    relations.events.iter().map(reference).collect()
+    events.calls.iter().map(move |call| (call, reference(&call)))
 }
 
 /// How many records were made on each stream.
@@ -247,11 +257,24 @@ fn spans(relations: &Relations) -> Vec<(u32, u32)> {
     )
 }
 
+/// Of links from one position those that go furthest, in the order of the positions.
+fn furthest(mut links: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
+    links.sort();
+    links.dedup_by(|further, kept| {
+        let same = further.0 == kept.0;
+        if same {
+            *kept = *further;
+        }
+        same
+    });
+    links.shrink_to_fit();
+    links
+}
+
 impl CallNames {
     pub(super) fn new(sequence: &Sequence, relations: Relations) -> Self {
         let symbols = &sequence.symbols;
-        let classes: Vec<SymbolClass> =
-            sequence.dictionary().iter().map(|&symbol| class(sequence, symbol)).collect();
+        let classes = classes(sequence);
         let spans = spans(&relations);
         let matters = |at: u32| within(&spans, at);
         let mut numbers: FxHashMap<(u32, Option<Reference>), u32> = FxHashMap::default();
@@ -276,25 +299,21 @@ impl CallNames {
             }
             of.push(if nothing { NOTHING } else { plain[at_symbol] });
         }
-        let mut links: FxHashMap<u32, u32> = FxHashMap::default();
-        let mut link = |from: u32, to: u32| {
-            let last = links.entry(from).or_insert(to);
-            *last = (*last).max(to);
-        };
-        for &(earlier, later) in &relations.unordered {
-            link(earlier, later);
-        }
+        let Relations { events, touches, in_place, unordered, mut late } = relations;
+        // By record: the last call that refers to it.
+        let mut last = vec![None; events.records.len()];
         let mut stripped =
             Stripped { sequence, of_symbol: vec![None; classes.len()], known: FxHashMap::default() };
-        for (call, reference) in relations.events.iter().zip(references(&relations, matters)) {
+        for (call, reference) in references(&events, matters) {
             let at = call.at as usize;
-            let record = relations.record(call);
+            let record = events.record(&call);
             if let EventUse::Meets(_) | EventUse::Polls(_) = call.does
-                && (record.kept || reference.is_some())
+                && (record.kept() || reference.is_some())
             {
-                link(record.at, call.at);
+                let last = &mut last[call.does.record() as usize];
+                *last = (*last).max(Some(call.at));
             }
-            if record.kept {
+            if record.kept() {
                 continue;
             }
             of[at] = match reference {
@@ -302,41 +321,52 @@ impl CallNames {
                 None => NOTHING,
             };
         }
-        for touch in relations.touches.iter().filter(|touch| touch.ordered) {
+        for touch in touches.iter().filter(|touch| touch.ordered) {
             let at = touch.at as usize;
             of[at] = match classes[symbols[at].0 as usize] {
                 SymbolClass::Touches => NOTHING,
                 SymbolClass::Nothing | SymbolClass::Polls | SymbolClass::Other => {
-                    let in_place = relations.in_place[symbols[at].0 as usize];
+                    let in_place = in_place[symbols[at].0 as usize];
                     let how = Reference::Bytes { in_place };
                     named(stripped.of(symbols[at]), symbols[at], Some(how))
                 }
             };
         }
-        let mut links: Vec<(u32, u32)> = links.into_iter().collect();
-        links.sort_unstable();
+        let links = events.records.iter().zip(last).filter_map(|(record, last)| Some((record.at, last?)));
+        let links = furthest(links.chain(unordered).collect());
         // Behind what nothing follows from a call may return as late as it likes.
-        let mut relations = relations;
-        relations.late.retain(|&(at, until)| {
+        late.retain(|&(at, until)| {
             let between = of.get(at as usize + 1..until as usize).unwrap_or_default();
             of[at as usize] != NOTHING && between.iter().any(|name| *name != NOTHING)
         });
-        relations.late.sort_unstable();
-        Self { of, what, links, relations }
+        late.sort_unstable();
+        Self { of, what, links, late, events, spans }
     }
 
     /// What calls are in the run that is left when `gone` is taken out: positions from and to, in their order.
     pub(super) fn roles(&self, sequence: &Sequence, gone: &[(u32, u32)]) -> CallRoles {
         let mut of: FxHashMap<u32, CallRole> = FxHashMap::default();
         let events = if gone.is_empty() { 0 } else { self.event_roles(gone, &mut of) };
-        for touch in self.relations.touches.iter().filter(|touch| touch.ordered && !within(gone, touch.at)) {
-            of.insert(touch.at, CallRole::Ordered);
-        }
-        let numbered = sequence.numbered().enumerate().filter_map(|(at, (number, _))| {
-            let role = of.get(&u32::try_from(at).ok()?)?;
-            Some((u32::try_from(number).ok()?, *role))
+        let classes = classes(sequence);
+        let numbered = (0_u32..).zip(sequence.numbered()).filter_map(|(at, (number, _))| {
+            let role = match of.get(&at) {
+                Some(role) => *role,
+                None if self.is_ordered(at as usize, sequence, &classes) && !within(gone, at) => {
+                    CallRole::Ordered
+                }
+                None => return None,
+            };
+            Some((u32::try_from(number).ok()?, role))
         });
         CallRoles { of: numbered.collect(), events }
+    }
+
+    /// Whether a call is named as one whose accesses are ordered.
+    fn is_ordered(&self, at: usize, sequence: &Sequence, classes: &[SymbolClass]) -> bool {
+        match self.of[at].checked_sub(1) {
+            Some(name) => matches!(self.what[name as usize].how, Some(Reference::Bytes { .. })),
+            None => classes[sequence.symbols[at].0 as usize] == SymbolClass::Touches,
+        }
     }
 
     /// By position: which event a call records or meets. An event has the number that the process's own has, unless that
@@ -344,23 +374,22 @@ impl CallNames {
     ///
     /// A poll of which nothing follows says at least that the host got by, if the record before it is left.
     fn event_roles(&self, gone: &[(u32, u32)], of: &mut FxHashMap<u32, CallRole>) -> u32 {
-        let relations = &self.relations;
-        let spans = spans(relations);
-        let matters = |at: u32| within(&spans, at);
+        let events = &self.events;
+        let matters = |at: u32| within(&self.spans, at);
         // First which record each call meets, then which numbers are free.
         let mut made: Vec<MadeRecord> = Vec::new();
         // By stream, which of them are counted when a call refers to one so many back.
         let mut counted: FxHashMap<u32, Vec<usize>> = FxHashMap::default();
         let mut uses: Vec<(u32, usize)> = Vec::new();
         let mut by_record: FxHashMap<u32, usize> = FxHashMap::default();
-        for (call, reference) in relations.events.iter().zip(references(relations, matters)) {
+        for (call, reference) in references(events, matters) {
             let record = call.does.record();
-            if relations.record(call).kept || within(gone, call.at) {
+            if events.record(&call).kept() || within(gone, call.at) {
                 continue;
             }
             if let EventUse::Records(_) = call.does {
                 by_record.insert(record, made.len());
-                let on = counted.entry(relations.record(call).stream).or_default();
+                let on = counted.entry(events.record(&call).stream()).or_default();
                 on.extend(reference.is_some().then_some(made.len()));
                 made.push(MadeRecord { last: call.at, event: call.event, number: None });
             }
@@ -371,7 +400,7 @@ impl CallNames {
                 }
                 Some(Reference::Nth(record)) => by_record.get(&record).copied(),
                 Some(Reference::Made | Reference::Bytes { .. }) | None => {
-                    let between = gone.partition_point(|range| range.0 <= relations.record(call).at);
+                    let between = gone.partition_point(|range| range.0 <= events.record(&call).at);
                     let whole = gone.get(between).is_none_or(|range| call.at < range.0);
                     by_record.get(&record).copied().filter(|_| whole)
                 }
@@ -385,7 +414,7 @@ impl CallNames {
                 None => _ = of.insert(call.at, CallRole::Nothing),
             }
         }
-        let mut more = relations.named_events;
+        let mut more = events.named;
         let mut free: Vec<u32> = Vec::new();
         let mut busy: FxHashSet<u32> = FxHashSet::default();
         let mut ends: BTreeSet<(u32, u32)> = BTreeSet::new();
@@ -395,7 +424,7 @@ impl CallNames {
                 while let Some(&(_, number)) = ends.first().filter(|(end, _)| *end < at) {
                     ends.pop_first();
                     busy.remove(&number);
-                    free.extend((number > relations.named_events).then_some(number));
+                    free.extend((number > events.named).then_some(number));
                 }
                 let number = if busy.contains(event) { free.pop() } else { Some(*event) };
                 let number = number.unwrap_or_else(|| {

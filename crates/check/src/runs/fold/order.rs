@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rankcheck_model::{CollectiveKind, Counting, Rank};
+use rankcheck_recording::varint::{self, Varints};
 use rankcheck_recording::{Argument, Shape};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -42,8 +43,8 @@ impl EventUse {
     }
 }
 
-/// A call that has to do with an event. Half of the calls of real training are such.
-#[derive(Debug, Clone, Copy)]
+/// A call that has to do with an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EventCall {
     /// Its position in the sequence.
     pub(super) at: u32,
@@ -52,15 +53,98 @@ pub(super) struct EventCall {
     pub(super) event: u32,
 }
 
+/// Calls that have to do with events, in some three bytes each: half of the calls of real training are such.
+#[derive(Debug, Default)]
+pub(super) struct EventCalls {
+    /// Of each call: how far its position is from that of the one before, and in the last two bits what it does; how many records
+    /// before the next one it meets, if it makes none; the number of its event.
+    written: Vec<u8>,
+    last: EventCallsPosition,
+}
+
+/// What a call is written in relation to.
+#[derive(Debug, Clone, Copy, Default)]
+struct EventCallsPosition {
+    at: u32,
+    /// How many records were made.
+    records: u32,
+}
+
+const RECORDS: u64 = 0;
+const MEETS: u64 = 1;
+const POLLS: u64 = 2;
+
+impl EventCalls {
+    /// A call returns, behind all that did so far. One that records makes the next record.
+    fn push(&mut self, EventCall { at, does, event }: EventCall) {
+        let (kind, met) = match does {
+            EventUse::Records(_) => (RECORDS, None),
+            EventUse::Meets(record) => (MEETS, Some(record)),
+            EventUse::Polls(record) => (POLLS, Some(record)),
+        };
+        let moved = varint::of_signed(i64::from(at) - i64::from(self.last.at));
+        varint::put(&mut self.written, moved << 2 | kind);
+        match met {
+            Some(record) => varint::put(&mut self.written, (self.last.records - record).into()),
+            None => self.last.records += 1,
+        }
+        varint::put(&mut self.written, event.into());
+        self.last.at = at;
+    }
+
+    /// In the order in which the calls returned.
+    pub(super) fn iter(&self) -> impl Iterator<Item = EventCall> {
+        let mut written = Varints::new(&self.written);
+        let mut last = EventCallsPosition::default();
+        std::iter::from_fn(move || {
+            let call = written.number()?;
+            let at = i64::from(last.at) + varint::to_signed(call >> 2);
+            last.at = u32::try_from(at).ok()?;
+            let record = match call & 3 {
+                RECORDS => last.records,
+                _ => last.records.checked_sub(u32::try_from(written.number()?).ok()?)?,
+            };
+            let does = match call & 3 {
+                RECORDS => {
+                    last.records += 1;
+                    EventUse::Records(record)
+                }
+                MEETS => EventUse::Meets(record),
+                _ => EventUse::Polls(record),
+            };
+            Some(EventCall { at: last.at, does, event: u32::try_from(written.number()?).ok()? })
+        })
+    }
+}
+
 /// What is known of a record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KnownRecord {
     /// Its position in the sequence.
     pub(super) at: u32,
+    /// On which stream it is, times two, and one more if it is kept.
+    stream: u32,
+}
+
+impl KnownRecord {
+    fn new(at: u32, stream: usize, kept: bool) -> Self {
+        let stream = u32::try_from(stream).ok().and_then(|stream| stream.checked_mul(2));
+        Self { at, stream: stream.expect("fewer than 2^31 streams") + u32::from(kept) }
+    }
+
     /// On which stream it is.
-    pub(super) stream: u32,
+    pub(super) fn stream(self) -> u32 {
+        self.stream / 2
+    }
+
     /// Whether its handle means more than its last record, so that it is left as it is.
-    pub(super) kept: bool,
+    pub(super) fn kept(self) -> bool {
+        self.stream % 2 == 1
+    }
+
+    fn keep(&mut self) {
+        self.stream |= 1;
+    }
 }
 
 /// A call that touches memory.
@@ -72,14 +156,26 @@ pub(super) struct Touch {
     pub(super) ordered: bool,
 }
 
+/// The events of a process.
+#[derive(Debug, Default)]
+pub(super) struct EventHistory {
+    pub(super) records: Vec<KnownRecord>,
+    pub(super) calls: EventCalls,
+    /// How many events the process names.
+    pub(super) named: u32,
+}
+
+impl EventHistory {
+    /// What is known of the record that a call makes or meets.
+    pub(super) fn record(&self, call: &EventCall) -> KnownRecord {
+        self.records[call.does.record() as usize]
+    }
+}
+
 /// What the calls of a process have to do with one another.
 #[derive(Debug, Default)]
 pub(super) struct Relations {
-    pub(super) records: Vec<KnownRecord>,
-    /// In the order in which the calls returned.
-    pub(super) events: Vec<EventCall>,
-    /// How many events the process names.
-    pub(super) named_events: u32,
+    pub(super) events: EventHistory,
     /// Calls that touch memory.
     pub(super) touches: Vec<Touch>,
     /// By symbol: how far what it writes lies behind what it reads, if that is the same memory.
@@ -88,13 +184,6 @@ pub(super) struct Relations {
     pub(super) unordered: Vec<(u32, u32)>,
     /// Calls that returned behind others of other threads: the position that was reached by then.
     pub(super) late: Vec<(u32, u32)>,
-}
-
-impl Relations {
-    /// What is known of the record that a call makes or meets.
-    pub(super) fn record(&self, call: &EventCall) -> KnownRecord {
-        self.records[call.does.record() as usize]
-    }
 }
 
 /// How far each stream has come: the number of its last access that is known to be over, indexed by stream.
@@ -464,18 +553,18 @@ impl OrderWalk {
             OrderEffect::Nothing => {}
             OrderEffect::Records { event, stream, external } => {
                 let stream = self.launches(stream, thread);
-                let nth = u32::try_from(self.relations.records.len()).expect("fewer than 2^32 records");
+                let events = &mut self.relations.events;
+                let nth = u32::try_from(events.records.len()).expect("fewer than 2^32 records");
                 if external {
                     self.means_more.insert(event);
                 }
                 let kept = self.captures > 0;
-                let on = u32::try_from(stream).expect("fewer than 2^32 streams");
-                self.relations.records.push(KnownRecord { at, stream: on, kept });
+                events.records.push(KnownRecord::new(at, stream, kept));
                 // What a capture orders happens once its graph is launched.
                 let clock = if kept { &[][..] } else { self.streams[stream].clock.as_slice() };
                 self.event.insert(event, (nth, clock.into()));
                 let event = self.named(event);
-                self.relations.events.push(EventCall { at, does: EventUse::Records(nth), event });
+                self.relations.events.calls.push(EventCall { at, does: EventUse::Records(nth), event });
             }
             OrderEffect::StreamWaits { event, stream } => {
                 let stream = self.launches(stream, thread);
@@ -574,7 +663,7 @@ impl OrderWalk {
     }
 
     fn named(&mut self, event: u64) -> u32 {
-        let made = &mut self.relations.named_events;
+        let made = &mut self.relations.events.named;
         *self.named.entry(event).or_insert_with(|| {
             *made += 1;
             *made
@@ -587,8 +676,11 @@ impl OrderWalk {
         let (record, clock) = self.event.get(&event)?;
         let (record, clock) = (*record, Arc::clone(clock));
         let does = if polls { EventUse::Polls(record) } else { EventUse::Meets(record) };
-        self.relations.events.push(EventCall { at, does, event: named });
-        self.relations.records[record as usize].kept |= self.captures > 0;
+        let events = &mut self.relations.events;
+        events.calls.push(EventCall { at, does, event: named });
+        if self.captures > 0 {
+            events.records[record as usize].keep();
+        }
         Some(clock)
     }
 
@@ -714,11 +806,16 @@ impl OrderWalk {
     }
 
     fn done(mut self, sequence: &Sequence, of_symbol: &[OrderEffect]) -> Relations {
+        self.relations.events.calls.written.shrink_to_fit();
+        self.relations.events.records.shrink_to_fit();
         let does = |at: u32| &of_symbol[sequence.symbols[at as usize].0 as usize];
         if !self.means_more.is_empty() {
-            for record in &mut self.relations.records {
-                let OrderEffect::Records { event, .. } = does(record.at) else { continue };
-                record.kept |= self.means_more.contains(event);
+            for record in &mut self.relations.events.records {
+                if let OrderEffect::Records { event, .. } = does(record.at)
+                    && self.means_more.contains(event)
+                {
+                    record.keep();
+                }
             }
         }
         if self.followed && self.full.is_empty() {

@@ -472,7 +472,7 @@ impl<'a> Round<'a> {
         if walker.gone.get(walker.next_gone).is_some_and(|range| range.0 <= here) {
             walker.gap = true;
         }
-        let late = &walker.names.relations.late;
+        let late = &walker.names.late;
         while let Some(&(entered, until)) = late.get(walker.next_late).filter(|late| late.0 <= here) {
             walker.next_late += 1;
             if entered == here {
