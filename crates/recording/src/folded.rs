@@ -7,21 +7,23 @@
 //!
 //! Not here: what calls mean, and which iterations are judged once.
 
+mod column;
 mod events;
 mod repeats;
+mod unfolding;
 
 use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 
 use flate2::Compression;
-use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 
-use self::events::{PutTogether, TakeApart, WrittenThreads};
+use self::events::{TakeApart, WrittenThreads};
+pub(crate) use self::unfolding::Unfolding;
 use crate::layout::{EXTENT_BYTES, EXTENT_HEADER_BYTES, Extent, FOLDED_VERSION, HEADER_BYTES, VERSION};
 use crate::read::{ReadError, header};
-use crate::varint::{self, Varints};
+use crate::varint;
 use crate::whole_file;
 
 /// How many columns there are.
@@ -177,78 +179,15 @@ impl Columns {
 }
 
 /// The bytes of the file that was folded into these.
-pub(crate) fn unfolded(path: &Path, bytes: &[u8]) -> Result<Vec<u8>, ReadError> {
-    let damaged = |what: &str| ReadError::Damaged {
-        path: path.to_owned(),
-        at: HEADER_BYTES as u64,
-        what: what.to_owned(),
-    };
-    let io = |source: io::Error| damaged(&format!("what was folded cannot be unpacked: {source}"));
-    let mut at = HEADER_BYTES + BODY_HEADER_BYTES;
-    let cut_off = || ReadError::CutOff { path: path.to_owned() };
-    let head = bytes.get(HEADER_BYTES..at).ok_or_else(cut_off)?;
-    let length = u64::from_le_bytes(*head.first_chunk().expect("it is longer"));
-    let checksum = u32::from_le_bytes(*head.last_chunk().expect("it is longer"));
-    if length > RATIO_MAX * bytes.len() as u64 {
-        return Err(damaged("the folded file says that it becomes longer than it can"));
-    }
-    let mut columns: [Vec<u8>; COLUMNS] = Default::default();
-    for column in &mut columns {
-        let header = bytes.get(at..at + COLUMN_HEADER_BYTES).ok_or_else(cut_off)?;
-        let before = u64::from_le_bytes(*header[..8].first_chunk().expect("eight bytes"));
-        let after = u64::from_le_bytes(*header[8..16].first_chunk().expect("eight bytes"));
-        at += COLUMN_HEADER_BYTES;
-        let end = usize::try_from(after).ok().and_then(|after| at.checked_add(after));
-        let compressed = end.and_then(|end| bytes.get(at..end)).ok_or_else(cut_off)?;
-        if crc32fast::hash(compressed) != u32::from_le_bytes(*header.last_chunk().expect("it is longer")) {
-            return Err(damaged("a checksum of what was folded does not fit it"));
-        }
-        // It is no longer than what it says, and no longer than what was folded.
-        ZlibDecoder::new(compressed).take(before.min(length)).read_to_end(column).map_err(io)?;
-        at += compressed.len();
-    }
-    let [extents, calls, times, took, addresses, kept] = columns;
-    let calls = repeats::restored(&calls, length).ok_or_else(|| damaged("the calls of the folded file"))?;
-    let mut out = Vec::with_capacity(HEADER_BYTES + usize::try_from(length).unwrap_or(0));
+fn unfolded(path: &Path, bytes: &[u8]) -> Result<Vec<u8>, ReadError> {
+    let mut unfolding = Unfolding::new(path, bytes.into())?;
+    let mut out = Vec::with_capacity(usize::try_from(unfolding.length()).unwrap_or(0));
     out.extend_from_slice(&bytes[..HEADER_BYTES]);
     out[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    let parts = PutTogether::new([&calls, &times, &took, &addresses], out);
-    let restored = put_together(&extents, &kept, parts, HEADER_BYTES as u64 + length);
-    let restored = restored.filter(|out| crc32fast::hash(&out[HEADER_BYTES..]) == checksum);
-    restored.ok_or_else(|| damaged("the events of the folded file do not fit together"))
-}
-
-/// The extents put together again. `None` if something is missing.
-fn put_together(extents: &[u8], mut kept: &[u8], mut parts: PutTogether<'_>, length: u64) -> Option<Vec<u8>> {
-    let mut threads = WrittenThreads::default();
-    let mut extents = Varints::new(extents);
-    let mut time = 0_u64;
-    while let Some(thread) = extents.number() {
-        let thread = u32::try_from(thread).ok()?;
-        let (how, count) = (extents.number()?, extents.number()?);
-        time = time.wrapping_add(extents.number()?);
-        let sequence = threads.sequence(thread);
-        let begin = parts.out.len();
-        if how == KEPT {
-            let (whole, rest) = kept.split_at_checked(usize::try_from(count).ok()?)?;
-            parts.out.extend_from_slice(whole);
-            kept = rest;
-        } else {
-            parts.out.resize(begin + EXTENT_HEADER_BYTES, 0);
-            let too_long = |parts: &PutTogether<'_>| parts.out.len() as u64 > length;
-            threads.events(thread, count, &mut parts, too_long).filter(|moved| *moved == count)?;
-            let events = &parts.out[begin + EXTENT_HEADER_BYTES..];
-            let used = u32::try_from(events.len()).ok()?;
-            let checksum = crc32fast::hash(events);
-            let extent =
-                Extent { thread, sequence, length: used + EXTENT_HEADER_BYTES as u32, used, checksum, time };
-            parts.out[begin..begin + EXTENT_HEADER_BYTES].copy_from_slice(&extent.encode());
-        }
-        if parts.out.len() as u64 > length {
-            return None;
-        }
+    while let Some(extent) = unfolding.next_extent()? {
+        out.extend_from_slice(extent);
     }
-    (parts.out.len() as u64 == length).then_some(parts.out)
+    Ok(out)
 }
 
 #[cfg(test)]

@@ -5,13 +5,14 @@
 //! Not here: compression. Packed files are read as others are.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use crate::layout::{END, EXTENT_HEADER_BYTES, Extent, HEADER_BYTES, encode_header};
 use crate::read::pieces::{Piece, piece_bytes};
-use crate::read::{CallEvent, FileBytes, ProcessFile, ReadError};
+use crate::read::{CallEvent, ProcessFile, ReadError};
 use crate::whole_file;
 
 /// What a file holds.
@@ -28,7 +29,7 @@ pub struct Packed {
 }
 
 /// Shortens a file to what was written, and notes in it when its process was last seen to run, if that is known.
-/// It stays as it is until all of it is there again, and if its end was cut off.
+/// It stays as it is until all of it is there again, if its end was cut off, and if it is folded, for then it was packed before.
 ///
 /// # Errors
 ///
@@ -45,18 +46,18 @@ pub fn pack(path: &Path, alive: Option<u64>) -> Result<Packed, ReadError> {
         }
     }
     packed.cut = process.cuts().len() as u64;
-    if process.truncated().is_some() {
+    let Some(file) = process.recorded().filter(|_| process.truncated().is_none()) else {
         packed.bytes = fs::metadata(path).map_err(io)?.len();
         return Ok(packed);
-    }
-    let events = process.event_bytes() as u64;
-    let mut pieces = process.pieces(piece_bytes(events))?;
+    };
+    let file = file.try_clone().map_err(io)?;
+    let mut pieces = process.pieces(piece_bytes(process.event_bytes()))?;
     pieces.sort_by_key(|piece| piece.time);
     let bytes = pieces.iter().map(|piece| EXTENT_HEADER_BYTES as u64 + written_bytes(piece)).sum::<u64>();
-    process.header.alive = alive;
+    process.header.alive = alive.or(process.header.alive);
     process.header.bytes = Some(HEADER_BYTES as u64 + bytes);
     let header = encode_header(&process.header);
-    whole_file::write(path, |to| write(&pieces, header, &process.file, to))?;
+    whole_file::write(path, |to| write(&pieces, header, &file, to))?;
     packed.bytes = HEADER_BYTES as u64 + bytes;
     Ok(packed)
 }
@@ -68,7 +69,7 @@ fn written_bytes(piece: &Piece) -> u64 {
 }
 
 /// With another header, if there is one.
-fn write(pieces: &[Piece], header: Option<Vec<u8>>, from: &FileBytes, to: &mut impl Write) -> io::Result<()> {
+fn write(pieces: &[Piece], header: Option<Vec<u8>>, from: &File, to: &mut impl Write) -> io::Result<()> {
     let old = || {
         let mut bytes = vec![0; HEADER_BYTES];
         from.read_exact_at(&mut bytes, 0).map(|()| bytes)

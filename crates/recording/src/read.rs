@@ -1,24 +1,25 @@
 //! Reads the file of one process: its shapes, and its events in the order of time.
 //!
 //! Events are decoded while they are asked for; what is kept in memory is one extent a thread and the
-//! dictionary. Not here: which ranks the processes are, and what the calls mean.
+//! dictionary, and of a folded file its calls. Not here: which ranks the processes are, and what the calls mean.
 
 mod bytes;
 pub(crate) mod pieces;
 mod shapes;
+mod source;
 mod thread;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thiserror::Error;
 
 use self::shapes::Dictionary;
+use self::source::{ExtentIndex, ExtentSource, ReadExtent};
 use self::thread::ThreadReader;
 use crate::layout::{END, EXTENT_HEADER_BYTES, Extent, FOLDED_VERSION, HEADER_BYTES, Header, MAGIC, VERSION};
 use crate::value::Argument;
@@ -161,9 +162,9 @@ pub struct ProcessFile {
     /// What it says of itself.
     pub header: Header,
     dictionary: Dictionary,
-    pub(crate) file: FileBytes,
-    /// The headers of all extents and where they begin, in the order of the file.
-    pub(crate) extents: Vec<(u64, Extent)>,
+    source: ExtentSource,
+    /// The headers of all extents and where they begin, in the order of the file; none of a folded one.
+    extents: Vec<(u64, Extent)>,
     threads: Vec<ThreadReader>,
     /// The thread that the next event is taken from.
     current: Option<usize>,
@@ -184,47 +185,46 @@ impl ProcessFile {
     /// If it cannot be read, is no recording, has another version, or is damaged. A file that ends early is
     /// no error: [`ProcessFile::cuts`] says where, and of one that was folded nothing but the header is known then.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
-        let io = |source| ReadError::Io { path: path.to_owned(), source };
-        let file = File::open(path).map_err(io)?;
-        let length = file.metadata().map_err(io)?.len();
         let (header, version) = read_header(path)?;
-        let (file, length) = match version {
-            FOLDED_VERSION => {
-                let bytes = match crate::folded::unfolded(path, &fs::read(path).map_err(io)?) {
-                    // Only the header: it says how long the file was, so the end shows as cut off.
-                    Err(ReadError::CutOff { .. }) => vec![0; HEADER_BYTES],
-                    bytes => bytes?,
-                };
-                let length = bytes.len() as u64;
-                (FileBytes::Unfolded(bytes), length)
-            }
-            _ => (FileBytes::File(file), length),
-        };
+        let source = ExtentSource::open(path, version)?;
+        let ExtentIndex { extents, length, ends_inside } = source.index()?;
+        let cut_off = ends_inside || header.bytes.is_some_and(|bytes| length < bytes);
+        let truncated = cut_off.then(|| extents.last().map_or(0, |(_, extent)| extent.time));
         let mut process = Self {
             path: path.to_owned(),
             header,
             dictionary: Dictionary::default(),
-            file,
-            extents: Vec::new(),
-            threads: Vec::new(),
+            source,
+            threads: threads_of(&extents),
+            extents,
             current: None,
             waiting: BinaryHeap::new(),
             cuts: Vec::new(),
-            truncated: None,
+            truncated,
             stop: None,
         };
-        process.index(length)?;
         for thread in 0..process.threads.len() {
-            process.fetch(thread)?;
             process.wait(thread);
         }
         Ok(process)
     }
 
     /// Bytes of events in extents that are whole.
+    pub(crate) fn event_bytes(&self) -> u64 {
+        self.extents.iter().map(|(_, extent)| u64::from(extent.used)).sum()
+    }
+
+    /// About how many events there are.
     #[must_use]
-    pub fn event_bytes(&self) -> usize {
-        self.extents.iter().map(|(_, extent)| extent.used as usize).sum()
+    pub fn events_about(&self) -> u64 {
+        /// Of a call that is over at once, in a file: a little less than most have.
+        const CALL_BYTES: u64 = 7;
+        self.source.events().unwrap_or_else(|| self.event_bytes() / CALL_BYTES)
+    }
+
+    /// The file, if its extents lie in it as they were recorded.
+    pub(crate) fn recorded(&self) -> Option<&File> {
+        self.source.recorded()
     }
 
     /// A shape that an event named.
@@ -283,24 +283,32 @@ impl ProcessFile {
     /// If the file is damaged there.
     #[inline]
     pub fn next_event(&mut self) -> Result<Option<CallEvent>, ReadError> {
-        let at = match self.current {
-            // At equal times the lower thread goes first.
-            Some(at) if self.threads[at].next.is_some() && self.is_first(at) => at,
-            before => {
-                if let Some(before) = before {
-                    self.wait(before);
+        loop {
+            let at = match self.current {
+                // At equal times the lower thread goes first.
+                Some(at) if self.threads[at].is_due() && self.is_first(at) => at,
+                before => {
+                    if let Some(before) = before {
+                        self.wait(before);
+                    }
+                    self.current = self.waiting.pop().map(|Reverse((_, first))| first);
+                    let Some(first) = self.current else { return Ok(None) };
+                    first
                 }
-                self.current = self.waiting.pop().map(|Reverse((_, first))| first);
-                let Some(first) = self.current else { return Ok(None) };
-                first
+            };
+            if self.threads[at].next_time >= self.end() {
+                return Ok(None);
             }
-        };
-        if self.threads[at].next_time >= self.end() {
-            return Ok(None);
+            let event = self.threads[at].next.take();
+            if event.is_none() {
+                // Its next extent begins here, and is read only now.
+                self.load(at)?;
+            }
+            self.fetch(at)?;
+            if event.is_some() {
+                return Ok(event);
+            }
         }
-        let event = self.threads[at].next.take();
-        self.fetch(at)?;
-        Ok(event)
     }
 
     /// Goes over calls that stand at once before the next event and are *plain*: they returned nothing, and no
@@ -343,69 +351,15 @@ impl ProcessFile {
         self.waiting.peek().is_none_or(|&Reverse(other)| (self.threads[at].next_time, at) < other)
     }
 
-    /// The thread has to wait until its next event is the first of all.
+    /// The thread has to wait until its next event, or extent, is the first of all.
     fn wait(&mut self, at: usize) {
-        if self.threads[at].next.is_some() {
+        if self.threads[at].is_due() {
             self.waiting.push(Reverse((self.threads[at].next_time, at)));
         }
     }
 
     fn damaged(&self, at: u64, what: impl Into<String>) -> ReadError {
         ReadError::Damaged { path: self.path.clone(), at, what: what.into() }
-    }
-
-    /// Finds the extents of each thread.
-    fn index(&mut self, length: u64) -> Result<(), ReadError> {
-        let mut extents: BTreeMap<u32, Vec<(u64, Extent)>> = BTreeMap::new();
-        let mut at = HEADER_BYTES as u64;
-        while at + EXTENT_HEADER_BYTES as u64 <= length {
-            let mut bytes = [0; EXTENT_HEADER_BYTES];
-            self.file
-                .read_exact_at(&mut bytes, at)
-                .map_err(|source| ReadError::Io { path: self.path.clone(), source })?;
-            if bytes == [0; EXTENT_HEADER_BYTES] {
-                // Room that was made and never used: only at the end, or where a process was killed.
-                at += crate::layout::EXTENT_BYTES as u64;
-                continue;
-            }
-            let Some(extent) = Extent::decode(&bytes) else {
-                return Err(self.damaged(at, "no extent begins here"));
-            };
-            if (extent.length as usize) <= EXTENT_HEADER_BYTES
-                || extent.length as usize > crate::layout::EXTENT_BYTES
-            {
-                return Err(self.damaged(at, format!("an extent of {} bytes", extent.length)));
-            }
-            if extent.used as usize > extent.length as usize - EXTENT_HEADER_BYTES {
-                return Err(self.damaged(at, format!("{} bytes used of {}", extent.used, extent.length)));
-            }
-            let of_thread = extents.entry(extent.thread).or_default();
-            if extent.sequence as usize != of_thread.len() {
-                let what = format!(
-                    "extent {} of thread {} where extent {} was due",
-                    extent.sequence,
-                    extent.thread,
-                    of_thread.len()
-                );
-                return Err(self.damaged(at, what));
-            }
-            of_thread.push((at, extent));
-            self.extents.push((at, extent));
-            at += u64::from(extent.length);
-        }
-        let end =
-            self.extents.last().map_or(HEADER_BYTES as u64, |(at, extent)| at + u64::from(extent.length));
-        // Less than the header of an extent; zeros are room that nobody wrote to.
-        let mut rest = vec![0; usize::try_from(length.saturating_sub(at)).unwrap_or(0)];
-        let io = |source| ReadError::Io { path: self.path.clone(), source };
-        self.file.read_exact_at(&mut rest, at).map_err(io)?;
-        let begun = rest.iter().any(|byte| *byte != 0);
-        if end > length || begun || self.header.bytes.is_some_and(|bytes| length < bytes) {
-            self.truncated = self.extents.last().map(|(_, extent)| extent.time).or(Some(0));
-        }
-        self.threads =
-            extents.into_iter().map(|(number, extents)| ThreadReader::new(number, extents)).collect();
-        Ok(())
     }
 
     /// Decodes the thread's next event.
@@ -425,10 +379,8 @@ impl ProcessFile {
                     let end = thread.offset + thread.bytes.len() as u64;
                     self.cuts.push(Cut { thread: thread.number, at: end });
                 }
-                if !self.load(at)? {
-                    return Ok(());
-                }
-                continue;
+                // The next extent is read when it is due: by then others may have begun that come before it.
+                return Ok(thread.awaits_extent());
             }
             let begin = thread.at;
             match thread.decode(&mut self.dictionary) {
@@ -454,65 +406,24 @@ impl ProcessFile {
     /// Reads the thread's next extent.
     fn load(&mut self, at: usize) -> Result<bool, ReadError> {
         let thread = &mut self.threads[at];
-        let Some((offset, extent)) = thread.extents.next() else { return Ok(false) };
-        thread.sealed = extent.used > 0;
-        thread.offset = offset + EXTENT_HEADER_BYTES as u64;
+        let Some((at, extent)) = thread.extents.next() else { return Ok(false) };
+        let ReadExtent { at, header, sealed } = self.source.read(at, extent, &mut thread.bytes)?;
+        thread.sealed = sealed;
+        thread.offset = at + EXTENT_HEADER_BYTES as u64;
         thread.at = 0;
-        thread.time = extent.time;
-        let length =
-            if thread.sealed { extent.used } else { extent.length - EXTENT_HEADER_BYTES as u32 } as usize;
-        thread.bytes.resize(length, 0);
-        let mut read = 0;
-        while read < length {
-            match self.file.read_at(&mut thread.bytes[read..], thread.offset + read as u64) {
-                Ok(0) => break,
-                Ok(more) => read += more,
-                Err(source) if source.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(ReadError::Io { path: self.path.clone(), source }),
-            }
-        }
-        if read < length {
-            thread.bytes.truncate(read);
-            thread.sealed = false;
-        }
-        if thread.sealed {
-            if crc32fast::hash(&thread.bytes) != extent.checksum {
-                return Err(self.damaged(offset, "the checksum of this extent does not fit its events"));
-            }
-        } else {
-            thread.cut = true;
-        }
+        thread.time = header.time;
+        thread.cut = !sealed;
         Ok(true)
     }
 }
 
-/// The bytes of a file, as they were recorded.
-pub(crate) enum FileBytes {
-    File(File),
-    /// In memory: the file was folded.
-    Unfolded(Vec<u8>),
-}
-
-impl FileBytes {
-    fn read_at(&self, to: &mut [u8], at: u64) -> io::Result<usize> {
-        match self {
-            Self::File(file) => file.read_at(to, at),
-            Self::Unfolded(bytes) => {
-                let from = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
-                let length = from.len().min(to.len());
-                to[..length].copy_from_slice(&from[..length]);
-                Ok(length)
-            }
-        }
+/// The threads that have these extents, each before its first.
+fn threads_of(extents: &[(u64, Extent)]) -> Vec<ThreadReader> {
+    let mut threads: BTreeMap<u32, Vec<(u64, Extent)>> = BTreeMap::new();
+    for (at, extent) in extents {
+        threads.entry(extent.thread).or_default().push((*at, *extent));
     }
-
-    pub(crate) fn read_exact_at(&self, to: &mut [u8], at: u64) -> io::Result<()> {
-        match self {
-            Self::File(file) => file.read_exact_at(to, at),
-            Self::Unfolded(_) if self.read_at(to, at)? < to.len() => Err(io::ErrorKind::UnexpectedEof.into()),
-            Self::Unfolded(_) => Ok(()),
-        }
-    }
+    threads.into_iter().map(|(number, extents)| ThreadReader::new(number, extents)).collect()
 }
 
 /// What a file says of its process, and its version. Of the file not much more is read.

@@ -5,6 +5,7 @@
 use rustc_hash::FxHashMap;
 
 use super::Columns;
+use super::column::Column;
 use crate::layout::{
     CALL, ENTER, EVENT_BYTES_MAX, FORGET, LOST, RETURN, RETURN_VALUES, SHAPE, SIGNATURE, TOOK_BYTES, tag,
 };
@@ -75,53 +76,70 @@ impl EventParts for TakeApart<'_> {
 }
 
 /// Puts events together, out of the columns.
-pub(super) struct PutTogether<'a> {
-    calls: Varints<'a>,
-    times: Varints<'a>,
-    took: Varints<'a>,
-    addresses: Varints<'a>,
-    /// The file so far.
+pub(super) struct PutTogether {
+    /// The calls, and how far they were taken.
+    calls: (Vec<u8>, usize),
+    times: Column,
+    took: Column,
+    addresses: Column,
+    /// What was put together so far.
     pub(super) out: Vec<u8>,
 }
 
-impl<'a> PutTogether<'a> {
-    /// From the columns of calls, of times, of how long calls took and of addresses; behind the bytes in `out`.
-    pub(super) fn new(columns: [&'a [u8]; 4], out: Vec<u8>) -> Self {
-        let [calls, times, took, addresses] = columns.map(Varints::new);
-        Self { calls, times, took, addresses, out }
+impl PutTogether {
+    /// From the columns of calls, of times, of how long calls took and of addresses.
+    pub(super) fn new(calls: Vec<u8>, [times, took, addresses]: [Column; 3]) -> Self {
+        Self { calls: (calls, 0), times, took, addresses, out: Vec::new() }
+    }
+
+    /// What `of` makes of the calls that were not taken so far.
+    #[inline]
+    fn calls<T>(&mut self, of: impl FnOnce(&mut Varints<'_>) -> Option<T>) -> Option<T> {
+        let (calls, taken) = &mut self.calls;
+        let mut left = Varints::new(&calls[*taken..]);
+        let made = of(&mut left);
+        *taken += left.taken();
+        made
     }
 }
 
-impl EventParts for PutTogether<'_> {
+impl EventParts for PutTogether {
     #[inline]
     fn number(&mut self) -> Option<u64> {
-        let (number, written) = self.calls.written()?;
-        self.out.extend_from_slice(written);
+        let (number, written) =
+            self.calls(|calls| calls.written().map(|(number, written)| (number, written.len())))?;
+        let begin = self.calls.1 - written;
+        match written {
+            1 => self.out.push(self.calls.0[begin]),
+            _ => self.out.extend_from_slice(&self.calls.0[begin..self.calls.1]),
+        }
         Some(number)
     }
 
     fn bytes(&mut self, length: usize) -> Option<&[u8]> {
-        let bytes = self.calls.take(length)?;
+        self.calls(|calls| calls.take(length).map(|_| ()))?;
+        let bytes = &self.calls.0[self.calls.1 - length..self.calls.1];
         self.out.extend_from_slice(bytes);
         Some(bytes)
     }
 
     #[inline]
     fn time(&mut self) -> Option<()> {
-        self.out.extend_from_slice(self.times.written()?.1);
-        Some(())
+        let out = &mut self.out;
+        self.times.next(|times| times.copy(out))
     }
 
     #[inline]
     fn took(&mut self) -> Option<()> {
-        self.out.extend_from_slice(&u32::try_from(self.took.number()?).ok()?.to_le_bytes());
+        let took = u32::try_from(self.took.next(|took| took.number())?).ok()?;
+        self.out.extend_from_slice(&took.to_le_bytes());
         Some(())
     }
 
     #[inline]
     fn address(&mut self) -> Option<()> {
-        self.out.extend_from_slice(self.addresses.written()?.1);
-        Some(())
+        let out = &mut self.out;
+        self.addresses.next(|addresses| addresses.copy(out))
     }
 }
 

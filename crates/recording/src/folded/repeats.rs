@@ -45,7 +45,7 @@ pub(super) fn shortened(bytes: &[u8]) -> Vec<u8> {
 
 /// The bytes that were shortened to these, at most `length`. `None` if these are no such pairs.
 pub(super) fn restored(bytes: &[u8], length: u64) -> Option<Vec<u8>> {
-    let mut out: Vec<u8> = Vec::new();
+    let mut out: Vec<u8> = Vec::with_capacity(restored_length(bytes, length)?);
     let mut pairs = Varints::new(bytes);
     while let Some(plain) = pairs.number() {
         out.extend_from_slice(pairs.take(usize::try_from(plain).ok()?)?);
@@ -63,4 +63,18 @@ pub(super) fn restored(bytes: &[u8], length: u64) -> Option<Vec<u8>> {
         }
     }
     Some(out)
+}
+
+/// How long the bytes are that were shortened to these, at most `length`.
+fn restored_length(bytes: &[u8], length: u64) -> Option<usize> {
+    let mut pairs = Varints::new(bytes);
+    let mut all = 0_u64;
+    while let Some(plain) = pairs.number() {
+        pairs.take(usize::try_from(plain).ok()?)?;
+        all += plain;
+        let Some(alike) = pairs.number() else { break };
+        all = all.checked_add(alike)?;
+        pairs.number()?;
+    }
+    usize::try_from(all).ok().filter(|_| all <= length)
 }

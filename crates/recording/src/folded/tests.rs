@@ -3,7 +3,8 @@
 use super::{repeats, unfolded};
 use crate::extent_stream::ExtentStream;
 use crate::layout::{HEADER_BYTES, Header, encode_header};
-use crate::read::ReadError;
+use crate::pack;
+use crate::read::{ProcessFile, ReadError};
 use crate::value::{Field, Signature};
 use crate::write::{CallContent, EventWriter, Returns};
 use std::path::Path;
@@ -79,4 +80,45 @@ fn stretches_come_again_from_any_distance() {
     let shortened = repeats::shortened(&bytes);
     assert!(shortened.len() < once + 100, "{} and {once}", shortened.len());
     assert_eq!(repeats::restored(&shortened, bytes.len() as u64), Some(bytes));
+}
+
+/// A file of these bytes that is deleted once it was used.
+fn with_file<T>(name: &str, bytes: &[u8], use_it: impl FnOnce(&Path) -> T) -> T {
+    let path = std::env::temp_dir().join(format!("rankcheck-{name}-{}.rankrec", std::process::id()));
+    std::fs::write(&path, bytes).expect("files for the time being can be written");
+    let made = use_it(&path);
+    std::fs::remove_file(&path).expect("it was written");
+    made
+}
+
+#[test]
+fn a_folded_file_has_the_events_of_the_one_that_was_folded() {
+    let bytes = packed();
+    let folded = super::folded(Path::new("file"), &bytes).expect("it is whole");
+    let events = |bytes: &[u8]| {
+        with_file("same-events", bytes, |path| {
+            let mut process = ProcessFile::open(path).expect("a whole file");
+            let next = std::iter::from_fn(|| process.next_event().expect("it is not damaged"));
+            next.collect::<Vec<_>>()
+        })
+    };
+    assert!(events(&bytes) == events(&folded), "the events are others");
+}
+
+#[test]
+fn what_was_packed_before_stays_as_it_is() {
+    let folded = super::folded(Path::new("file"), &packed()).expect("it is whole");
+    with_file("packed-twice", &folded, |path| {
+        let packed = pack(path, None).expect("a whole file");
+        let calls = 2 * (20_000 + 20_000_u64.div_ceil(3));
+        assert_eq!((packed.calls, packed.bytes), (calls, folded.len() as u64));
+        assert_eq!(std::fs::read(path).expect("it is there"), folded);
+    });
+    let header = Header { alive: Some(7), ..Header::default() };
+    let mut alive = packed();
+    alive.splice(..HEADER_BYTES, encode_header(&header).expect("a short header"));
+    with_file("alive-twice", &alive, |path| {
+        pack(path, None).expect("a whole file");
+        assert_eq!(ProcessFile::open(path).expect("a whole file").header.alive, Some(7));
+    });
 }

@@ -3,9 +3,8 @@
 //! Not here: how they are written ([`mod@crate::pack`]).
 
 use super::bytes::Bytes;
-use super::thread::ThreadReader;
-use super::{ProcessFile, ReadError};
-use crate::layout::{CALL, END, EXTENT_BYTES, EXTENT_HEADER_BYTES, Extent, FORGET, LOST, SHAPE, SIGNATURE};
+use super::{ProcessFile, ReadError, threads_of};
+use crate::layout::{CALL, END, EXTENT_BYTES, EXTENT_HEADER_BYTES, FORGET, LOST, SHAPE, SIGNATURE};
 
 /// Whole events of one thread that stand in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,21 +22,14 @@ pub(crate) struct Piece {
 }
 
 impl ProcessFile {
-    /// The events of all threads in pieces of about so many bytes; those of one thread in their order.
+    /// The events of all threads in pieces of about so many bytes; those of one thread in their order. Of a folded file there are none.
     ///
     /// # Errors
     /// If the file is damaged somewhere.
     pub(crate) fn pieces(&mut self, length: usize) -> Result<Vec<Piece>, ReadError> {
         let length = length.min(EXTENT_BYTES / 2);
         let mut pieces = Vec::new();
-        let mut numbers: Vec<u32> = self.extents.iter().map(|(_, extent)| extent.thread).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        let of = |number: u32, all: &[(u64, Extent)]| {
-            let extents = all.iter().filter(|(_, extent)| extent.thread == number).copied().collect();
-            ThreadReader::new(number, extents)
-        };
-        self.threads = numbers.into_iter().map(|number| of(number, &self.extents)).collect();
+        self.threads = threads_of(&self.extents);
         for at in 0..self.threads.len() {
             while self.load(at)? {
                 self.pieces_of_extent(at, length, &mut pieces)?;

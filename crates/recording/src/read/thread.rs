@@ -33,7 +33,7 @@ pub(super) struct ThreadReader {
     /// When the call returned that the event before entered, if it says so.
     pub(super) returns: Option<u64>,
     pub(super) next: Option<CallEvent>,
-    /// When the event in `next` happened, in nanoseconds since the process began.
+    /// When the event in `next` happened, in nanoseconds since the process began; if there is none, when the next extent begins.
     pub(super) next_time: u64,
 }
 
@@ -50,7 +50,7 @@ const RETURNED_MAX: usize = 1 << 16;
 impl ThreadReader {
     /// Before the first of these extents.
     pub(super) fn new(number: u32, extents: Vec<(u64, Extent)>) -> Self {
-        Self {
+        let mut thread = Self {
             number,
             extents: extents.into_iter(),
             bytes: Vec::new(),
@@ -65,7 +65,20 @@ impl ThreadReader {
             returns: None,
             next: None,
             next_time: 0,
-        }
+        };
+        thread.awaits_extent();
+        thread
+    }
+
+    /// Its next event is in the next extent.
+    pub(super) fn awaits_extent(&mut self) {
+        self.next_time = self.extents.as_slice().first().map_or(0, |(_, extent)| extent.time);
+    }
+
+    /// Whether it has a next event, or an extent that was not read yet.
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        self.next.is_some() || !self.extents.as_slice().is_empty()
     }
 
     /// Takes the return that the event before told, or decodes the next event if it is of a kind that nearly all

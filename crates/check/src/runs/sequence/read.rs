@@ -103,9 +103,6 @@ struct OfThread {
     watches: bool,
 }
 
-/// Of a call that is over at once, in a file: a little less than most have.
-const CALL_BYTES: usize = 7;
-
 /// In the sequence while it is read: a call that has not returned.
 const PENDING: SymbolId = SymbolId(u32::MAX);
 /// In the sequence while it is read: a call that is left out.
@@ -153,7 +150,7 @@ impl Reading {
     ) -> Result<(ProcessFile, Self), ReadError> {
         let mut process = until.open(path)?;
         // One that grew would be copied, and touch twice the memory.
-        let symbols = Vec::with_capacity(process.event_bytes() / CALL_BYTES);
+        let symbols = Vec::with_capacity(usize::try_from(process.events_about()).unwrap_or(0));
         let local = CommListener::of(&process.header, share);
         let mut reading = Self { times, symbols, local, ..Self::default() };
         let mut filter = ShareFilter::new(share);
