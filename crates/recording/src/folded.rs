@@ -20,7 +20,7 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 
 use self::events::{TakeApart, WrittenThreads};
-pub(crate) use self::unfolding::Unfolding;
+pub(crate) use self::unfolding::{UnfoldedExtent, Unfolding};
 use crate::layout::{EXTENT_BYTES, EXTENT_HEADER_BYTES, Extent, FOLDED_VERSION, HEADER_BYTES, VERSION};
 use crate::read::{ReadError, header};
 use crate::varint;
@@ -184,8 +184,10 @@ fn unfolded(path: &Path, bytes: &[u8]) -> Result<Vec<u8>, ReadError> {
     let mut out = Vec::with_capacity(usize::try_from(unfolding.length()).unwrap_or(0));
     out.extend_from_slice(&bytes[..HEADER_BYTES]);
     out[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    while let Some(extent) = unfolding.next_extent()? {
-        out.extend_from_slice(extent);
+    let mut events = Vec::new();
+    while let Some(extent) = unfolding.next_extent(&mut events)? {
+        out.extend_from_slice(&extent.header.encode());
+        out.extend_from_slice(&events);
     }
     Ok(out)
 }

@@ -43,8 +43,18 @@ pub(crate) struct Unfolding {
     /// Of what was put together, and of all.
     hasher: crc32fast::Hasher,
     checksum: u32,
-    /// By thread: extents, headers included, that were put together before somebody asked for them, and where each begins.
-    ahead: FxHashMap<u32, VecDeque<(u64, Vec<u8>)>>,
+    /// By thread: extents that were put together before somebody asked for them, with their events.
+    ahead: FxHashMap<u32, VecDeque<(UnfoldedExtent, Vec<u8>)>>,
+}
+
+/// An extent that was put together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UnfoldedExtent {
+    /// Where it begins in the file that was folded.
+    pub(crate) at: u64,
+    pub(crate) header: Extent,
+    /// Whether it was kept as it is, so that its checksum may not fit.
+    pub(crate) kept: bool,
 }
 
 impl Unfolding {
@@ -126,7 +136,7 @@ impl Unfolding {
         self.extents.as_slice().iter().filter(|extent| !extent.kept).map(|extent| extent.count).sum()
     }
 
-    /// The next extent of a thread: where it begins in the file that was folded, and its header; its events go to `events`.
+    /// The next extent of a thread; its events are put into `events`.
     ///
     /// # Errors
     ///
@@ -135,70 +145,68 @@ impl Unfolding {
         &mut self,
         thread: u32,
         events: &mut Vec<u8>,
-    ) -> Result<(u64, Extent), ReadError> {
+    ) -> Result<UnfoldedExtent, ReadError> {
+        if let Some((extent, ahead)) = self.ahead.get_mut(&thread).and_then(VecDeque::pop_front) {
+            *events = ahead;
+            return Ok(extent);
+        }
         loop {
-            let ready = self.ahead.get_mut(&thread).and_then(VecDeque::pop_front);
-            if let Some((at, whole)) = ready {
-                let header = whole.first_chunk().and_then(Extent::decode);
-                let header = header.ok_or_else(|| self.does_not_fit())?;
-                events.clear();
-                events.extend_from_slice(&whole[EXTENT_HEADER_BYTES..]);
-                return Ok((at, header));
+            let extent = self.next_extent(events)?.ok_or_else(|| self.does_not_fit())?;
+            if extent.header.thread == thread {
+                return Ok(extent);
             }
-            let at = self.at;
-            let of = self.extents.as_slice().first().map(|extent| extent.thread);
-            let of = of.ok_or_else(|| self.does_not_fit())?;
-            self.next_extent()?;
-            let whole = std::mem::take(&mut self.parts.out);
-            self.ahead.entry(of).or_default().push_back((at, whole));
+            let ahead = (extent, std::mem::take(events));
+            self.ahead.entry(extent.header.thread).or_default().push_back(ahead);
         }
     }
 
-    /// The next extent of the file, header included.
+    /// The next extent of the file; its events are put into `events`.
     ///
     /// # Errors
     ///
     /// If it cannot be put together, or if it is the last and what was put together is not what was folded.
-    pub(super) fn next_extent(&mut self) -> Result<Option<&[u8]>, ReadError> {
+    pub(super) fn next_extent(&mut self, events: &mut Vec<u8>) -> Result<Option<UnfoldedExtent>, ReadError> {
         let Some(extent) = self.extents.next() else {
             return if self.at == self.length { Ok(None) } else { Err(self.does_not_fit()) };
         };
-        self.put_together(extent).ok_or_else(|| self.does_not_fit())?;
-        self.at += self.parts.out.len() as u64;
-        self.hasher.update(&self.parts.out);
+        events.clear();
+        std::mem::swap(&mut self.parts.out, events);
+        let header = self.put_together(extent);
+        std::mem::swap(&mut self.parts.out, events);
+        let header = header.ok_or_else(|| self.does_not_fit())?;
+        let at = self.at;
+        self.at += (EXTENT_HEADER_BYTES + events.len()) as u64;
+        self.hasher.update(&header.encode());
+        self.hasher.update(events);
         let over = self.extents.as_slice().is_empty();
-        let whole = self.at == self.length && self.hasher.clone().finalize() == self.checksum;
-        if self.at > self.length || over && !whole {
+        let whole = || self.at == self.length && self.hasher.clone().finalize() == self.checksum;
+        if self.at > self.length || over && !whole() {
             return Err(self.does_not_fit());
         }
-        Ok(Some(&self.parts.out))
+        Ok(Some(UnfoldedExtent { at, header, kept: extent.kept }))
     }
 
     fn does_not_fit(&self) -> ReadError {
         damaged(&self.path, "the events of the folded file do not fit together")
     }
 
-    /// `None` if something is missing.
-    fn put_together(&mut self, extent: FoldedExtent) -> Option<()> {
+    /// Puts the events of an extent behind those of `parts`, and gives its header. `None` if something is missing.
+    fn put_together(&mut self, extent: FoldedExtent) -> Option<Extent> {
         let FoldedExtent { thread, sequence, time, count, kept } = extent;
-        let out = &mut self.parts.out;
-        out.clear();
         if kept {
-            let count = usize::try_from(count).ok().filter(|count| *count <= EXTENT_BYTES)?;
-            out.resize(count, 0);
-            return self.kept.read_exact(out).ok();
+            let mut header = [0; EXTENT_HEADER_BYTES];
+            self.kept.read_exact(&mut header).ok()?;
+            let events = usize::try_from(count).ok()?.checked_sub(EXTENT_HEADER_BYTES)?;
+            self.parts.out.resize(Some(events).filter(|events| *events <= EXTENT_BYTES)?, 0);
+            self.kept.read_exact(&mut self.parts.out).ok()?;
+            return Extent::decode(&header).filter(|header| header.thread == thread);
         }
-        out.resize(EXTENT_HEADER_BYTES, 0);
         let too_long = |parts: &PutTogether| parts.out.len() > EXTENT_BYTES;
         self.threads.events(thread, count, &mut self.parts, too_long).filter(|moved| *moved == count)?;
-        let out = &mut self.parts.out;
-        let events = &out[EXTENT_HEADER_BYTES..];
+        let events = &self.parts.out;
         let used = u32::try_from(events.len()).ok()?;
         let length = used + EXTENT_HEADER_BYTES as u32;
-        let checksum = crc32fast::hash(events);
-        let header = Extent { thread, sequence, length, used, checksum, time };
-        out[..EXTENT_HEADER_BYTES].copy_from_slice(&header.encode());
-        Some(())
+        Some(Extent { thread, sequence, length, used, checksum: crc32fast::hash(events), time })
     }
 }
 

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use super::ReadError;
-use crate::folded::Unfolding;
+use crate::folded::{UnfoldedExtent, Unfolding};
 use crate::layout::{EXTENT_BYTES, EXTENT_HEADER_BYTES, Extent, FOLDED_VERSION, HEADER_BYTES};
 
 /// The extents of a file.
@@ -165,9 +165,16 @@ impl ExtentSource {
                 ReadExtent { at, header: known, sealed: sealed && whole }
             }
             ExtentBytes::Folded(unfolding) => {
-                let (at, header) = unfolding.extent_of(known.thread, events)?;
+                let UnfoldedExtent { at, header, kept } = unfolding.extent_of(known.thread, events)?;
                 self.is_due(at, &header, known.sequence)?;
-                let sealed = header.used as usize == events.len() && !events.is_empty();
+                if !kept {
+                    // The checksum was made of these events.
+                    return Ok(ReadExtent { at, header, sealed: true });
+                }
+                if header.used > 0 {
+                    events.truncate(header.used as usize);
+                }
+                let sealed = header.used > 0 && header.used as usize == events.len();
                 ReadExtent { at, header, sealed }
             }
             ExtentBytes::CutOff => unreachable!("it has no extents"),
