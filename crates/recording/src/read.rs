@@ -380,7 +380,8 @@ impl ProcessFile {
                     self.cuts.push(Cut { thread: thread.number, at: end });
                 }
                 // The next extent is read when it is due: by then others may have begun that come before it.
-                return Ok(thread.awaits_extent());
+                thread.awaits_extent();
+                return Ok(());
             }
             let begin = thread.at;
             match thread.decode(&mut self.dictionary) {

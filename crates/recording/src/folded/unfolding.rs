@@ -93,7 +93,7 @@ impl Unfolding {
             columns.push((file.take(after), before.min(length)));
             at += compressed.len();
         }
-        let columns: [_; COLUMNS] = columns.try_into().ok().expect("so many were found");
+        let columns: [_; COLUMNS] = columns.try_into().expect("so many were found");
         let [extents, calls, times, took, addresses, kept] = columns;
         let whole = |(compressed, length): (Compressed, u64)| {
             let mut column = Vec::new();

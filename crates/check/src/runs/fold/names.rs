@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::mem::Discriminant;
 use std::sync::Arc;
 
+use rankcheck_recording::varint::{self, Varints};
 use rankcheck_recording::{Argument, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -58,13 +59,62 @@ pub(super) struct CallNames {
     pub(super) of: Vec<u32>,
     /// What each name stands for, by the name less one.
     pub(super) what: Vec<NamedCall>,
-    /// What a later call refers to: the position of the one, and of the last that refers to it; by the first.
-    pub(super) links: Vec<(u32, u32)>,
+    pub(super) links: CallLinks,
     /// Calls that returned behind others of other threads, by position: the one that was reached by then.
     pub(super) late: Vec<(u32, u32)>,
     events: EventHistory,
     /// Positions between which a poll matters.
     spans: Vec<(u32, u32)>,
+}
+
+/// Calls that later ones refer to, in some two bytes each: the position of the call, and that of the last which refers to it.
+#[derive(Debug, Default)]
+pub(super) struct CallLinks {
+    /// Of each call: how far it is from the one before, and how far the last that refers to it is from there.
+    written: Vec<u8>,
+}
+
+impl CallLinks {
+    /// Of several from one position the one that goes furthest.
+    fn new(mut links: Vec<(u32, u32)>) -> Self {
+        // Nearly all are in their order already.
+        links.sort();
+        let mut written = Vec::new();
+        let mut last = 0;
+        let mut links = links.into_iter().peekable();
+        while let Some((from, to)) = links.next() {
+            if links.peek().is_some_and(|next| next.0 == from) {
+                continue;
+            }
+            varint::put(&mut written, (from - last).into());
+            varint::put(&mut written, varint::of_signed(i64::from(to) - i64::from(from)));
+            last = from;
+        }
+        written.shrink_to_fit();
+        Self { written }
+    }
+
+    /// In the order of the positions.
+    pub(super) fn iter(&self) -> LinkReader<'_> {
+        LinkReader { written: Varints::new(&self.written), last: 0 }
+    }
+}
+
+/// How far some links were read.
+#[derive(Debug, Clone)]
+pub(super) struct LinkReader<'a> {
+    written: Varints<'a>,
+    last: u32,
+}
+
+impl Iterator for LinkReader<'_> {
+    type Item = (u32, u32);
+
+    fn next(&mut self) -> Option<(u32, u32)> {
+        self.last += u32::try_from(self.written.number()?).ok()?;
+        let to = i64::from(self.last) + varint::to_signed(self.written.number()?);
+        Some((self.last, u32::try_from(to).ok()?))
+    }
 }
 
 /// What a name stands for.
@@ -257,20 +307,6 @@ fn spans(relations: &Relations) -> Vec<(u32, u32)> {
     )
 }
 
-/// Of links from one position those that go furthest, in the order of the positions.
-fn furthest(mut links: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
-    links.sort();
-    links.dedup_by(|further, kept| {
-        let same = further.0 == kept.0;
-        if same {
-            *kept = *further;
-        }
-        same
-    });
-    links.shrink_to_fit();
-    links
-}
-
 impl CallNames {
     pub(super) fn new(sequence: &Sequence, relations: Relations) -> Self {
         let symbols = &sequence.symbols;
@@ -300,18 +336,20 @@ impl CallNames {
             of.push(if nothing { NOTHING } else { plain[at_symbol] });
         }
         let Relations { events, touches, in_place, unordered, mut late } = relations;
-        // By record: the last call that refers to it.
-        let mut last = vec![None; events.records.len()];
+        // By record: the call that made it, and the last that refers to it.
+        let mut referred: Vec<(u32, Option<u32>)> = Vec::with_capacity(events.records.len());
         let mut stripped =
             Stripped { sequence, of_symbol: vec![None; classes.len()], known: FxHashMap::default() };
         for (call, reference) in references(&events, matters) {
             let at = call.at as usize;
             let record = events.record(&call);
-            if let EventUse::Meets(_) | EventUse::Polls(_) = call.does
-                && (record.kept() || reference.is_some())
-            {
-                let last = &mut last[call.does.record() as usize];
-                *last = (*last).max(Some(call.at));
+            match call.does {
+                EventUse::Records(_) => referred.push((call.at, None)),
+                EventUse::Meets(met) | EventUse::Polls(met) if record.kept() || reference.is_some() => {
+                    let (_, last) = &mut referred[met as usize];
+                    *last = (*last).max(Some(call.at));
+                }
+                EventUse::Meets(_) | EventUse::Polls(_) => {}
             }
             if record.kept() {
                 continue;
@@ -332,8 +370,8 @@ impl CallNames {
                 }
             };
         }
-        let links = events.records.iter().zip(last).filter_map(|(record, last)| Some((record.at, last?)));
-        let links = furthest(links.chain(unordered).collect());
+        let links = referred.into_iter().filter_map(|(record, last)| Some((record, last?)));
+        let links = CallLinks::new(links.chain(unordered).collect());
         // Behind what nothing follows from a call may return as late as it likes.
         late.retain(|&(at, until)| {
             let between = of.get(at as usize + 1..until as usize).unwrap_or_default();
@@ -391,7 +429,7 @@ impl CallNames {
                 by_record.insert(record, made.len());
                 let on = counted.entry(events.record(&call).stream()).or_default();
                 on.extend(reference.is_some().then_some(made.len()));
-                made.push(MadeRecord { last: call.at, event: call.event, number: None });
+                made.push(MadeRecord { at: call.at, last: call.at, event: call.event, number: None });
             }
             let met = match reference {
                 Some(Reference::Back { stream, records }) => {
@@ -400,9 +438,11 @@ impl CallNames {
                 }
                 Some(Reference::Nth(record)) => by_record.get(&record).copied(),
                 Some(Reference::Made | Reference::Bytes { .. }) | None => {
-                    let between = gone.partition_point(|range| range.0 <= events.record(&call).at);
-                    let whole = gone.get(between).is_none_or(|range| call.at < range.0);
-                    by_record.get(&record).copied().filter(|_| whole)
+                    let whole = |record: &usize| {
+                        let between = gone.partition_point(|range| range.0 <= made[*record].at);
+                        gone.get(between).is_none_or(|range| call.at < range.0)
+                    };
+                    by_record.get(&record).copied().filter(whole)
                 }
             };
             match met {
@@ -419,7 +459,7 @@ impl CallNames {
         let mut busy: FxHashSet<u32> = FxHashSet::default();
         let mut ends: BTreeSet<(u32, u32)> = BTreeSet::new();
         for (at, met) in uses {
-            let MadeRecord { last, event, number } = &mut made[met];
+            let MadeRecord { last, event, number, .. } = &mut made[met];
             let number = *number.get_or_insert_with(|| {
                 while let Some(&(_, number)) = ends.first().filter(|(end, _)| *end < at) {
                     ends.pop_first();
@@ -443,6 +483,8 @@ impl CallNames {
 
 /// A record in the run that is left.
 struct MadeRecord {
+    /// Where it is made.
+    at: u32,
     /// Where it is met last.
     last: u32,
     /// The event that the last call names.

@@ -117,33 +117,28 @@ impl EventCalls {
     }
 }
 
-/// What is known of a record.
+/// What is known of a record: on which stream it is, times two, and one more if it is kept.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct KnownRecord {
-    /// Its position in the sequence.
-    pub(super) at: u32,
-    /// On which stream it is, times two, and one more if it is kept.
-    stream: u32,
-}
+pub(super) struct KnownRecord(u32);
 
 impl KnownRecord {
-    fn new(at: u32, stream: usize, kept: bool) -> Self {
+    fn new(stream: usize, kept: bool) -> Self {
         let stream = u32::try_from(stream).ok().and_then(|stream| stream.checked_mul(2));
-        Self { at, stream: stream.expect("fewer than 2^31 streams") + u32::from(kept) }
+        Self(stream.expect("fewer than 2^31 streams") + u32::from(kept))
     }
 
     /// On which stream it is.
     pub(super) fn stream(self) -> u32 {
-        self.stream / 2
+        self.0 / 2
     }
 
     /// Whether its handle means more than its last record, so that it is left as it is.
     pub(super) fn kept(self) -> bool {
-        self.stream % 2 == 1
+        self.0 % 2 == 1
     }
 
     fn keep(&mut self) {
-        self.stream |= 1;
+        self.0 |= 1;
     }
 }
 
@@ -559,7 +554,7 @@ impl OrderWalk {
                     self.means_more.insert(event);
                 }
                 let kept = self.captures > 0;
-                events.records.push(KnownRecord::new(at, stream, kept));
+                events.records.push(KnownRecord::new(stream, kept));
                 // What a capture orders happens once its graph is launched.
                 let clock = if kept { &[][..] } else { self.streams[stream].clock.as_slice() };
                 self.event.insert(event, (nth, clock.into()));
@@ -810,11 +805,13 @@ impl OrderWalk {
         self.relations.events.records.shrink_to_fit();
         let does = |at: u32| &of_symbol[sequence.symbols[at as usize].0 as usize];
         if !self.means_more.is_empty() {
-            for record in &mut self.relations.events.records {
-                if let OrderEffect::Records { event, .. } = does(record.at)
+            let EventHistory { records, calls, .. } = &mut self.relations.events;
+            for call in calls.iter() {
+                if let EventUse::Records(record) = call.does
+                    && let OrderEffect::Records { event, .. } = does(call.at)
                     && self.means_more.contains(event)
                 {
-                    record.keep();
+                    records[record as usize].keep();
                 }
             }
         }

@@ -4,13 +4,14 @@
 //! others are followed only as far as that rank has to have met them. Not here: what calls are called.
 
 use std::collections::VecDeque;
+use std::iter::Peekable;
 
 use rankcheck_model::Rank;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::count::{CountWalk, Resolved, UseKey};
 use super::joined;
-use super::names::{CallNames, NOTHING};
+use super::names::{CallNames, LinkReader, NOTHING};
 use crate::joined_sets::JoinedSets;
 use crate::runs::sequence::Sequence;
 use crate::runs::world::World;
@@ -250,7 +251,8 @@ struct Walker<'a> {
     next_late: usize,
     /// How many calls with names it has come by.
     named: u64,
-    next_link: usize,
+    /// The links from here on.
+    links: Peekable<LinkReader<'a>>,
     /// What a later call refers to: the last that does, the number among the named, its position.
     live: Vec<(u32, u64, u32)>,
     /// Where the step began, and its hash so far.
@@ -364,7 +366,7 @@ impl<'a> Round<'a> {
             under_way: 0,
             next_late: 0,
             named: 0,
-            next_link: 0,
+            links: names[at].links.iter().peekable(),
             live: Vec::new(),
             from: 0,
             hash: 0,
@@ -479,8 +481,7 @@ impl<'a> Round<'a> {
                 walker.under_way = walker.under_way.max(until as usize);
             }
         }
-        while let Some(&(from, to)) = walker.names.links.get(walker.next_link).filter(|link| link.0 <= here) {
-            walker.next_link += 1;
+        while let Some((from, to)) = walker.links.next_if(|link| link.0 <= here) {
             walker.live.push((to, walker.named, from));
         }
         if name != NOTHING {
