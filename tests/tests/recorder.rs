@@ -119,6 +119,16 @@ fn the_exit_code_stays_and_is_noted() {
     assert_eq!(ran.processes[0].words().last().map(String::as_str), Some("exit code=9"));
 }
 
+/// A handler of a signal may be what leaves: it must not wait for what its thread was in the midst of.
+#[test]
+fn a_thread_that_recorded_nothing_leaves_without_a_word() {
+    let ran = run("leaves", "", &["leaves"]);
+    assert_eq!((ran.code, ran.processes.len()), (Some(3), 1));
+    let words = ran.processes[0].words();
+    assert_eq!(words.len(), CALLS.len(), "{words:?}");
+    assert!(ran.processes[0].process.cuts().is_empty());
+}
+
 #[test]
 fn a_process_that_calls_nothing_writes_nothing() {
     let ran = run("nothing", "", &["nothing"]);

@@ -481,7 +481,11 @@ pub(crate) fn exiting(code: i32) {
 pub(crate) fn leaves(code: i32) {
     // A child of `vfork` leaves so too, if it can't become another program, and runs in the memory of its parent.
     if CURRENT.get().is_some_and(|recorder| recorder.process == std::process::id()) {
-        exiting(code);
+        // A handler of a signal may leave, whatever its thread was about to do: to make a log takes memory and a lock, which that
+        // thread may be in the midst of.
+        if on_thread(|thread| thread.own.get().is_some()) {
+            exiting(code);
+        }
         end();
     }
 }
