@@ -339,6 +339,29 @@ fn a_leader_that_dies_takes_its_job_along() {
     assert_eq!(verdict(Program::new(3, leader).job_ends_with_a_rank()), Verdict::Holds);
 }
 
+/// An error in a thread ends that thread: its process lives as long as its program does, or another of its threads.
+#[test]
+fn a_thread_that_raises_takes_nobody_along() {
+    let fails = |in_thread: bool| {
+        let program = move |r: &Builder| {
+            if r.rank() != 0 {
+                return r.store_get("go").map(drop);
+            }
+            let thread = r.thread("loader", move |r| match in_thread {
+                true => r.exit("bad input"),
+                false => r.store_get("never").map(drop),
+            })?;
+            if in_thread { thread.join(r) } else { r.exit("bad input") }
+        };
+        let program = Program::new(2, program).job_ends_with_a_rank();
+        program.check().expect("it is a program").run().verdict.clone()
+    };
+    for in_thread in [true, false] {
+        let verdict = fails(in_thread);
+        assert!(matches!(verdict, Verdict::Fails { primary: Rule::Store1, .. }), "{in_thread}: {verdict:?}");
+    }
+}
+
 #[test]
 fn a_peer_reads_what_its_owner_released() {
     let kinds = [MemoryKind::Cuda, MemoryKind::CuMem, MemoryKind::Nccl];

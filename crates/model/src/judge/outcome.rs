@@ -15,8 +15,7 @@ use crate::judge::ledger::CallError;
 use crate::machine::{Launcher, Machine, Owner, locked};
 use crate::noun::memory::ByteRange;
 use crate::noun::stream::Work;
-use crate::noun::thread::Next;
-use crate::noun::thread::Status;
+use crate::noun::thread::{Next, Status, ThreadState};
 use crate::order::poll::Poll;
 use crate::program::Question;
 use crate::rank::Rank;
@@ -280,11 +279,14 @@ impl Machine {
     }
 
     pub(crate) fn rank_outcome(&self, state: &State, rank: Rank) -> RankOutcome {
-        let died = state.rank(rank).threads().iter().find_map(|thread| match thread.status() {
-            Status::Killed => Some(RankOutcome::Dead("killed".into())),
-            Status::Exited(code) => Some(RankOutcome::Dead(self.name(*code))),
-            Status::Ready | Status::Waiting(_) | Status::Stuck | Status::Done => None,
-        });
+        let r = state.rank(rank);
+        let died = match r.threads().first().map(ThreadState::status) {
+            _ if r.was_killed() => Some(RankOutcome::Dead("killed".into())),
+            // An error in a thread that the program started ends that thread alone.
+            Some(Status::Exited(code)) => Some(RankOutcome::Dead(self.name(*code))),
+            Some(Status::Ready | Status::Waiting(_) | Status::Stuck | Status::Done | Status::Killed)
+            | None => None,
+        };
         match self.hang_of(state, rank) {
             Some(_) if self.job_ends(state) => {
                 died.unwrap_or_else(|| RankOutcome::Dead("the job ends (assumed)".into()))

@@ -174,7 +174,7 @@ impl Machine {
     fn depends_on_all(&self, state: &State) -> bool {
         // Who is told of the dead is settled once nothing else can run. A call that may fail is a choice of its thread: which
         // calls of a run fail, of as many as may, is the same in any order.
-        self.faults_left(state, FaultOf::Death) || state.ranks().any(|rank| rank.is_dead())
+        self.faults_left(state, FaultOf::Death) || state.ranks().any(|rank| rank.has_failed_thread())
     }
 
     /// The threads that have not ended, and the streams on which there is work.

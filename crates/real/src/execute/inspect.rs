@@ -225,14 +225,13 @@ fn ended(record: &Record, stuck: Result<Vec<Stuck>, u32>) -> Ended {
     match first {
         Some(WaitsFor::Device) | None if !stuck.is_empty() => Ended::GpuHang { streams: stuck },
         Some(_) => Ended::HostHang { inside: inside(record) },
-        None => record
-            .threads
-            .iter()
-            .find_map(|thread| match thread {
-                ThreadPosition::Exited(message) => Some(Ended::Dead { message: message.clone() }),
-                ThreadPosition::Running | ThreadPosition::Inside(..) | ThreadPosition::Done => None,
-            })
-            .unwrap_or(Ended::Finishes),
+        // An error in a thread that the program started ends that thread alone.
+        None => match record.threads.first() {
+            Some(ThreadPosition::Exited(message)) => Ended::Dead { message: message.clone() },
+            Some(ThreadPosition::Running | ThreadPosition::Inside(..) | ThreadPosition::Done) | None => {
+                Ended::Finishes
+            }
+        },
     }
 }
 
@@ -271,11 +270,10 @@ mod tests {
 
     #[test]
     fn an_exit_counts_once_everything_is_over() {
-        let threads = vec![ThreadPosition::Done, ThreadPosition::Exited("out of memory".to_owned())];
-        assert_eq!(
-            ended(&record(threads), Ok(Vec::new())),
-            Ended::Dead { message: "out of memory".to_owned() }
-        );
+        let exited = || ThreadPosition::Exited("out of memory".to_owned());
+        let dead = Ended::Dead { message: "out of memory".to_owned() };
+        assert_eq!(ended(&record(vec![exited(), ThreadPosition::Done]), Ok(Vec::new())), dead);
+        assert_eq!(ended(&record(vec![ThreadPosition::Done, exited()]), Ok(Vec::new())), Ended::Finishes);
         assert_eq!(ended(&record(vec![ThreadPosition::Done]), Ok(Vec::new())), Ended::Finishes);
         assert_eq!(ended(&record(vec![ThreadPosition::Done]), Err(700)), Ended::Broken { code: 700 });
     }

@@ -212,8 +212,9 @@ impl RankState {
         &Threads::of(self).rows
     }
 
-    /// Whether the process ends with an error: one of its threads did, and the others go on until they are over.
-    pub(crate) fn is_dead(&self) -> bool {
+    /// Whether one of its threads ended with an error. The process has not, as long as another goes on, and does not if that
+    /// thread was one that its program started.
+    pub(crate) fn has_failed_thread(&self) -> bool {
         self.threads().iter().any(|thread| matches!(thread.status, Status::Exited(_) | Status::Killed))
     }
 
@@ -222,7 +223,18 @@ impl RankState {
         !self.threads().iter().any(ThreadState::running)
     }
 
-    /// Whether the process has ended with an error, and none of its threads goes on.
+    /// Whether the process was killed, or has ended with an error: its program did, and none of its threads goes on.
+    pub(crate) fn is_dead(&self) -> bool {
+        let program = self.threads().first().map(ThreadState::status);
+        self.was_killed() || matches!(program, Some(Status::Exited(_))) && self.has_ended()
+    }
+
+    /// Whether it was killed, whatever its threads still do here.
+    pub(crate) fn was_killed(&self) -> bool {
+        self.threads().iter().any(|thread| thread.status == Status::Killed)
+    }
+
+    /// Whether it is dead, and none of its threads goes on.
     pub(crate) fn has_ended_dead(&self) -> bool {
         self.is_dead() && self.has_ended()
     }
