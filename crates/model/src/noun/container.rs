@@ -426,12 +426,12 @@ impl Cx<'_> {
             ListOp::Get { list, index } => {
                 let index = value_of(self.state, index);
                 let element = Kept::of_mut(self.me_mut()).containers.element(*list, &index);
-                slots.push(self.in_range(*list, element).unwrap_or(Value::Null));
+                slots.push(self.in_range(*list, "takes", element).unwrap_or(Value::Null));
             }
             ListOp::Set { list, index, value } => {
                 let (index, value) = (value_of(self.state, index), value_of(self.state, value));
                 let replaced = Kept::of_mut(self.me_mut()).containers.replace(*list, &index, value);
-                self.in_range(*list, replaced);
+                self.in_range(*list, "sets", replaced);
             }
             ListOp::Pop { list } => slots.push(Kept::of_mut(self.me_mut()).containers.pop_last(*list)),
             ListOp::Clear { list } => Kept::of_mut(self.me_mut()).containers.clear_list(*list),
@@ -439,8 +439,8 @@ impl Cx<'_> {
         self.done(&slots);
     }
 
-    /// What a list operation gave; a finding if the list has no such index.
-    fn in_range<T>(&mut self, list: Token, result: Result<T, OutOfRange>) -> Option<T> {
+    /// What a list operation gave that takes or sets an element; a finding if the list has no such index.
+    fn in_range<T>(&mut self, list: Token, does: &str, result: Result<T, OutOfRange>) -> Option<T> {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let OutOfRange { index, len } = match result {
             Ok(element) => return Some(element),
@@ -449,7 +449,7 @@ impl Cx<'_> {
         let past = self.here().past();
         m.find(self.state, Rule::List1, About::Of(rank, list), &[op], past, || {
             format!(
-                "rank {} takes element {index} of {}, which has {len} ({})",
+                "rank {} {does} element {index} of {}, which has {len} ({})",
                 rank.0,
                 m.name(list),
                 m.at(&op)

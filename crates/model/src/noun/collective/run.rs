@@ -239,15 +239,18 @@ impl Machine {
             let ops = [launch.op, other.launch.op];
             self.find(state, Rule::Win8, About::Comm(comm), &ops, past, || {
                 let why = match (launch.send_window, launch.recv_window) {
-                    (Some(_), Some(_)) => format!(
-                        "no symmetric kernel does {} of {} ({})",
-                        launch.call.kind.name(),
-                        launch.call.dtype.name(),
-                        launch.call.op.name()
-                    ),
-                    (Some(_), None) | (None, _) => format!(
-                        "no rank's {} is registered with {}",
-                        self.buffer_name(&launch.send),
+                    (Some(_), Some(_)) => {
+                        let call = &launch.call;
+                        let reduction = match call.kind.reduces() {
+                            true => format!(" ({})", call.op.name()),
+                            false => String::new(),
+                        };
+                        let (kind, dtype) = (call.kind.name(), call.dtype.name());
+                        format!("no symmetric kernel does {kind} of {dtype}{reduction}")
+                    }
+                    (send, _) => format!(
+                        "no rank's {} lies in a symmetric window of {}",
+                        self.buffer_name(if send.is_some() { &launch.recv } else { &launch.send }),
                         self.comm_name(comm)
                     ),
                 };
