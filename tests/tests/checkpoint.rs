@@ -114,6 +114,27 @@ fn a_file_that_is_no_checkpoint_of_this_command_stays_as_it_is(
     assert_eq!(fs::read(&file).expect("it is still there"), damaged);
 }
 
+/// What a command does not search stays in the file, whatever the command was asked for instead.
+#[test]
+fn searches_of_others_stay() {
+    let folder = folder("checkpoint_of_others");
+    let file = kept(&folder);
+    let kept = || fs::read(&file).ok();
+    let before = kept();
+    for arguments in [&["check", "nowhere.star"][..], &["check", "bad.star"], &["check", "other.star"]] {
+        fs::write(folder.join("bad.star"), "x = (").expect("it can be written");
+        fs::write(folder.join("other.star"), "def f(r): r.barrier()\ncheck(\"other\", f, ranks = 2)\n")
+            .expect("it can be written");
+        let other = said(&folder, &[arguments, &["--checkpoint", "kept"]].concat());
+        assert!(other.err.contains("kept stays: it has a search of checks"), "{arguments:?}: {}", other.err);
+        assert!(kept() == before, "{arguments:?}");
+    }
+    // Once it has come to its end too, nothing is left.
+    let own = checked(&folder, PROGRAMS[0], &["--checkpoint", "kept"]);
+    assert!(own.err.contains(" states in "), "{}", own.err);
+    assert_eq!(kept(), None);
+}
+
 /// Whatever stands in the file, a search comes to what it finds without one.
 #[test]
 fn a_damaged_search_begins_anew() {

@@ -622,7 +622,7 @@ fn recordings_below_a_folder_of_specs_are_judged_too() {
 fn a_link_stays_where_a_shard_is_written() {
     let folder = folder("shard_through_link");
     write(&folder, "leaves.star", LEAVES);
-    write(&folder, "target", "an older one");
+    write(&folder, "target", "{\"shard_schema\":0}, an older one");
     std::os::unix::fs::symlink("target", folder.join("link")).expect("links can be made");
     run(&folder, &["check", "leaves.star", "--shard", "1/1", "--shard-out", "link"]);
     assert!(folder.join("link").is_symlink());

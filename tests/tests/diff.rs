@@ -263,7 +263,7 @@ fn a_trace_is_confirmed_or_not() {
     let options = Options::telling(Detail::Run);
     let explained = search(spec, check, &options).expect("the spec is good");
     let trace = rankcheck::trace::Trace::of(&explained).expect("it fails");
-    trace.write(&folder).expect("it can be written");
+    trace.write(&folder, &std::collections::BTreeSet::new()).expect("it can be written");
     let path = folder.join("window.win-7-broken.trace");
     let try_on = |runner: &mut dyn Runner| {
         reproduce(runner, &path, 3, Duration::from_secs(2)).unwrap_or_else(|error| panic!("{error}"))

@@ -366,7 +366,7 @@ fn a_shard_that_is_killed_leaves_no_file_and_one_that_cannot_write_says_so_at_on
 check(\"many\", many, ranks = 8, expect = holds())
 ";
     fs::write(folder.join("many.star"), many).expect("a file can be written");
-    fs::write(folder.join("shard.jsonl"), "of last night").expect("a file can be written");
+    fs::write(folder.join("shard.jsonl"), "{\"shard_schema\":0}").expect("a file can be written");
     // Killed, it cannot clean up.
     let line = "timeout --signal=KILL 2 \"$CHECK\" check many.star --naive --shard 1/1 --shard-out shard.jsonl; exit $?";
     let killed =
@@ -374,6 +374,9 @@ check(\"many\", many, ranks = 8, expect = holds())
     let killed = killed.expect("bash starts");
     assert_eq!(killed.status.code(), Some(137), "{killed:?}");
     assert!(!folder.join("shard.jsonl").exists());
+    let itself = said(&folder, &["check", "many.star", "--shard", "1/1", "--shard-out", "many.star"]);
+    assert!(itself.code == 2 && itself.err.contains("something else than a shard"), "{itself:?}");
+    assert_eq!(fs::read_to_string(folder.join("many.star")).expect("it is still there"), many);
     let refused = said(&folder, &["check", "many.star", "--shard", "1/1", "--shard-out", "many.star/below"]);
     assert!(refused.code == 2 && refused.out.is_empty(), "{refused:?}");
     assert!(refused.err.contains("cannot write many.star/below (--shard-out)"), "{refused:?}");

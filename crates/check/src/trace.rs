@@ -227,18 +227,23 @@ pub enum TraceError {
 }
 
 impl Trace {
-    /// Writes a trace file, named after the check, whole or not at all. Returns its path.
+    /// Writes a trace file, named after the check, whole or not at all. Returns its path, which is none of `beside`: where names
+    /// of checks differ in more than files can tell, a number follows.
     ///
     /// # Errors
     /// If the folder cannot be written to.
     ///
     /// # Panics
     /// Never: a trace is strings and numbers.
-    pub fn write(&self, folder: &Path) -> Result<PathBuf, TraceError> {
+    pub fn write(&self, folder: &Path, beside: &BTreeSet<PathBuf>) -> Result<PathBuf, TraceError> {
         let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
         let slug: String = self.check.chars().map(letter).collect();
         let stem = Path::new(&self.file).file_stem().map_or_else(String::new, |s| s.to_string_lossy().into());
-        let path = folder.join(format!("{stem}.{slug}.trace"));
+        let named = |nth: usize| match nth {
+            1 => folder.join(format!("{stem}.{slug}.trace")),
+            nth => folder.join(format!("{stem}.{slug}-{nth}.trace")),
+        };
+        let path = (1..).map(named).find(|path| !beside.contains(path)).expect("some number is free");
         let text = serde_json::to_string_pretty(self).expect("a trace is strings and numbers");
         std::fs::create_dir_all(folder)
             .and_then(|()| whole_file::write(&path, &(text + "\n")))

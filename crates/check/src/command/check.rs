@@ -82,7 +82,7 @@ pub(super) struct CheckArguments {
     #[arg(long, value_name = "BYTES", value_parser = size)]
     max_memory: Option<u64>,
     /// Save large searches to this file from time to time, and resume those that it holds: a search that was killed, or
-    /// that reached a bound, continues where it was. The file is removed once every search is over.
+    /// that reached a bound, continues where it was. The file is removed once every search in it is over.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["naive", "list"])]
     checkpoint: Option<PathBuf>,
     /// Save to the checkpoint every so many seconds [default: 60].
@@ -454,7 +454,7 @@ impl CheckArguments {
         let mut written = BTreeSet::new();
         for reported in results.flat_map(|case| &case.reported) {
             let Reported::Check(explained, _) = reported else { continue };
-            match Trace::of(explained).map(|trace| trace.write(folder)) {
+            match Trace::of(explained).map(|trace| trace.write(folder, &written)) {
                 Some(Ok(file)) => _ = written.insert(file),
                 Some(Err(error)) => {
                     output::usage(error);

@@ -3,6 +3,7 @@
 //! Whoever keeps a search writes the file anew, with the other searches that are in it, and it has its name only once it is
 //! whole. Not here: what is kept of a search (`search/kept.rs`).
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -26,8 +27,8 @@ pub(super) struct CheckpointFile {
     every: Duration,
     /// The digest of the program that runs: fingerprints of another build may mean other states.
     build: String,
-    /// Held by whoever reads or writes the file.
-    lock: Mutex<()>,
+    /// Held by whoever reads or writes the file: the searches of this command, by their words.
+    own: Mutex<BTreeSet<String>>,
 }
 
 /// What stands before a search in the file.
@@ -77,7 +78,7 @@ impl CheckpointFile {
             Ok(build) => build,
             Err(error) => return Err(CheckpointError::Unreadable { path, error }),
         };
-        let file = Self { path, every, build, lock: Mutex::default() };
+        let file = Self { path, every, build, own: Mutex::default() };
         match File::open(&file.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(CheckpointError::Unreadable { path: file.path, error }),
@@ -112,8 +113,8 @@ impl CheckpointFile {
         format!("{BEGIN}{}\n", self.build)
     }
 
-    fn locked(&self) -> MutexGuard<'_, ()> {
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    fn locked(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The searches in the file.
@@ -153,39 +154,72 @@ impl CheckpointFile {
         search: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
     ) -> io::Result<()> {
         let _held = self.locked();
-        let others = self.sections()?.into_iter().filter(|section| section.head.words != which.words);
-        let others: Vec<Section> = others.collect();
+        self.write_beside(
+            |head| head.words != which.words,
+            |to| {
+                begin_section(to, &SectionHead { words: which.words.clone(), digest: hexadecimal(which) })?;
+                // How long it is comes out once it is written.
+                let length_at = to.stream_position()?;
+                to.write_all(&[0; 8])?;
+                search(to)?;
+                let bytes = to.stream_position()? - length_at - 8;
+                to.seek(SeekFrom::Start(length_at))?;
+                to.write_all(&bytes.to_le_bytes())
+            },
+        )
+    }
+
+    /// Writes the file anew, with the searches that stay and what is added.
+    fn write_beside(
+        &self,
+        stays: impl Fn(&SectionHead) -> bool,
+        add: impl FnOnce(&mut BufWriter<&mut File>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let staying: Vec<Section> =
+            self.sections()?.into_iter().filter(|section| stays(&section.head)).collect();
         whole_file::write_with(&self.path, |file| {
             let mut to = BufWriter::new(file);
             to.write_all(self.begin().as_bytes())?;
-            for other in others {
-                begin_section(&mut to, &other.head)?;
-                to.write_all(&other.bytes.to_le_bytes())?;
-                io::copy(&mut self.section(&other)?, &mut to)?;
+            for section in staying {
+                begin_section(&mut to, &section.head)?;
+                to.write_all(&section.bytes.to_le_bytes())?;
+                io::copy(&mut self.section(&section)?, &mut to)?;
             }
-            begin_section(&mut to, &SectionHead { words: which.words.clone(), digest: hexadecimal(which) })?;
-            // How long it is comes out once it is written.
-            let length_at = to.stream_position()?;
-            to.write_all(&[0; 8])?;
-            search(&mut to)?;
-            let bytes = to.stream_position()? - length_at - 8;
-            to.seek(SeekFrom::Start(length_at))?;
-            to.write_all(&bytes.to_le_bytes())?;
+            add(&mut to)?;
             to.flush()
         })
     }
 
-    /// Removes the file, once nothing is left to go on with; otherwise says what it is for.
+    /// Removes the searches of this command if they are over, and the file once nothing is left in it; says what else it is for.
     pub(super) fn end(&self, all_is_done: bool) {
-        if all_is_done {
+        if !all_is_done {
+            if self.path.exists() {
+                output::note(format_args!(
+                    "{} has what searches found so far: with it the same command goes on from there",
+                    self.path.display()
+                ));
+            }
+            return;
+        }
+        let own = self.locked();
+        let Ok(sections) = self.sections() else { return };
+        let others = sections.iter().filter(|section| !own.contains(&section.head.words)).count();
+        if others == 0 {
             // It is in nobody's way but as a file that is there.
             let _ = fs::remove_file(&self.path);
-        } else if self.path.exists() {
-            output::note(format_args!(
-                "{} has what searches found so far: with it the same command goes on from there",
-                self.path.display()
-            ));
+            return;
         }
+        if others < sections.len()
+            && let Err(error) = self.write_beside(|head| !own.contains(&head.words), |_| Ok(()))
+        {
+            let path = self.path.clone();
+            output::note(CheckpointError::Unwritable { path, error });
+        }
+        let (searches, are) = if others == 1 { ("a search", "is") } else { ("searches", "are") };
+        output::note(format_args!(
+            "{} stays: it has {searches} of checks that {are} no part of this command",
+            self.path.display()
+        ));
     }
 }
 
@@ -219,7 +253,8 @@ impl SearchKeeper for CheckpointFile {
     }
 
     fn kept(&self, of: &SearchName) -> Option<Box<dyn Read>> {
-        let _held = self.locked();
+        let mut own = self.locked();
+        own.insert(of.words.clone());
         let sections = self.sections().ok()?;
         let section = sections.iter().find(|section| section.head.words == of.words)?;
         if section.head.digest != hexadecimal(of) {

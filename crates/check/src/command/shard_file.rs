@@ -14,6 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use rankcheck_model::Rule;
@@ -132,6 +133,9 @@ pub(super) enum ShardFileError {
     Schema { path: PathBuf, found: u32 },
 }
 
+/// What the first line of a shard begins with.
+const SHARD_BEGINS: &str = "{\"shard_schema\":";
+
 /// Why a file of a shard was not written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotWritten {
@@ -139,6 +143,8 @@ pub(super) enum NotWritten {
     File { path: PathBuf, shard: Shard, cause: std::io::Error },
     #[error("{} is not written, because not all of shard {shard} was done; check it again", .path.display())]
     Incomplete { path: PathBuf, shard: Shard },
+    #[error("{} holds something else than a shard (--shard-out); it is left as it is: name another file, or remove it", .path.display())]
+    SomethingElse { path: PathBuf },
 }
 
 /// A file that a shard is about to write.
@@ -211,14 +217,18 @@ impl ShardFile {
     /// If the file cannot be written.
     pub(super) fn prepare(&self) -> Result<(), NotWritten> {
         whole_file::prepare_folder(self.path.parent().unwrap_or_else(|| Path::new("")))
-            .and_then(|()| match whole_file::target(&self.path) {
-                (_, true) => Ok(()),
-                (file, false) => match fs::remove_file(file) {
-                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-                    Ok(()) | Err(_) => Ok(()),
-                },
-            })
-            .map_err(|cause| self.cannot(cause))
+            .map_err(|cause| self.cannot(cause))?;
+        let (file, is_device) = whole_file::target(&self.path);
+        if is_device {
+            return Ok(());
+        }
+        if holds_something_else(&file) {
+            return Err(NotWritten::SomethingElse { path: self.path.clone() });
+        }
+        match fs::remove_file(file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(self.cannot(error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     fn cannot(&self, cause: std::io::Error) -> NotWritten {
@@ -229,6 +239,14 @@ impl ShardFile {
     pub(super) fn not_written(&self) -> NotWritten {
         NotWritten::Incomplete { path: self.path.clone(), shard: self.shard }
     }
+}
+
+/// Whether a file is there that begins as no shard does, such as a spec.
+fn holds_something_else(path: &Path) -> bool {
+    let mut begin = Vec::new();
+    let most = SHARD_BEGINS.len() as u64;
+    let read = fs::File::open(path).and_then(|file| file.take(most).read_to_end(&mut begin));
+    read.is_ok() && !SHARD_BEGINS.as_bytes().starts_with(&begin)
 }
 
 /// The file of a shard, as it was read.
