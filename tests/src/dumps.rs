@@ -52,6 +52,8 @@ pub struct DumpedRun {
     pub nccl: &'static str,
     /// Whether a batch of transfers counts as a collective, and not as a transfer: until torch 2.5.
     pub batches_raise_collectives: bool,
+    /// Whether the status names groups in which nothing was called: by -1.
+    pub status_of_unused: bool,
 }
 
 /// A group of a job, by the order in which they were made; 0 has all ranks.
@@ -228,6 +230,7 @@ impl DumpedRun {
             time: 1_700_000_000_000_000_000,
             nccl: "2.27.3",
             batches_raise_collectives: false,
+            status_of_unused: false,
         };
         run.group("default_pg", &(0..ranks).collect::<Vec<_>>());
         run
@@ -421,7 +424,7 @@ impl DumpedRun {
                 (text("ranks"), Datum::Text(format!("{ranks:?}"))),
             ];
             config.push((text(name), Datum::Table(said)));
-            if counts.calls > 0 {
+            if counts.calls > 0 || self.status_of_unused {
                 let said = vec![
                     (text("last_enqueued_collective"), Datum::Whole(counts.enqueued)),
                     (text("last_started_collective"), Datum::Whole(-1)),

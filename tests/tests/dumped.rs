@@ -14,6 +14,7 @@ use rankcheck_tests::damage::Random;
 use rankcheck_tests::dumps::{Call, DumpedRun, DumpsSaved, Written, begun, damaged_dump, sum};
 use rankcheck_tests::repository::{differs_from_golden, enter};
 use rankcheck_tests::schedules::{Fault, Scheduled, scheduled};
+use rstest::rstest;
 
 use crate::reported::wrong_in;
 
@@ -257,6 +258,78 @@ fn send_against_send_is_a_circle() {
     });
 }
 
+/// Whoever waits in a collective needs all of its members: what others are in the midst of makes no circle go on.
+#[test]
+fn a_circle_stands_whatever_bystanders_do() {
+    let mut run = begun(4);
+    let (first, second) = (run.group("FIRST", &[0, 1, 2, 3]), run.group("SECOND", &[0, 1]));
+    let bystanders = run.group("BYSTANDERS", &[2, 3]);
+    for (rank, group) in [(0, first), (1, second), (2, bystanders), (3, bystanders)] {
+        run.collective(rank, group, &sum(8));
+    }
+    each("bystanders", &run, |judged, text, _| {
+        assert_eq!(judged.verdict, RunVerdict::Hangs, "{text}");
+        let [steps] = &judged.waits.circles[..] else { panic!("{text}") };
+        assert_eq!(steps.len(), 2, "{text}");
+    });
+}
+
+/// A ring of which all that is left is open has lost calls that are open too, if the status says that no more is over.
+#[test]
+fn what_a_ring_lost_is_not_over_because_later_calls_are_there() {
+    let mut run = begun(3);
+    let (all, pair) = (run.all(), run.group("PAIR", &[0, 1]));
+    run.everywhere(pair, &sum(8));
+    run.complete_everything();
+    // Rank 2 comes no more.
+    run.collective(1, all, &sum(64).line(10));
+    for (group, line) in [(all, 10), (pair, 11), (all, 12)] {
+        run.collective(0, group, &sum(64).line(line));
+    }
+    run.ring = 2;
+    each("lost and open", &run, |judged, text, _| assert_eq!(roots(judged), BTreeSet::from([2]), "{text}"));
+    run.ring = 1;
+    each("lost beside", &run, |judged, text, _| assert_ne!(judged.verdict, RunVerdict::Holds, "{text}"));
+}
+
+/// What is likely to meet and does not fit, or has its other end over, is no call that can go on.
+#[rstest]
+#[case::of_other_types("Float", true)]
+#[case::whose_other_end_is_over("Half", false)]
+fn a_transfer_behind_a_lost_beginning_is_unknown(#[case] received: &'static str, #[case] open: bool) {
+    let mut run = begun(2);
+    let all = run.all();
+    let half = || Call::new("").tensor(&[8]).dtype("Half");
+    let send = |run: &mut DumpedRun| run.send(0, all, 1, &half());
+    if open {
+        for _ in 0..3 {
+            send(&mut run);
+            run.recv(1, all, 0, &half());
+            run.everywhere(all, &sum(8));
+            run.complete_everything();
+        }
+        send(&mut run);
+        run.recv(1, all, 0, &half().dtype(received));
+    } else {
+        for nth in 0..4 {
+            let sent = send(&mut run);
+            if nth < 3 {
+                let got = run.recv(1, all, 0, &half());
+                run.complete(0, sent);
+                run.complete(1, got);
+            }
+        }
+        for rank in 0..2 {
+            let over = run.collective(rank, all, &sum(8));
+            run.complete(rank, over);
+        }
+    }
+    run.ring = 3;
+    let saved = run.save("made-lost-beginning", Written::Torch);
+    let judged = judge_paths(std::slice::from_ref(&saved.folder));
+    assert_eq!(judged.verdict, RunVerdict::Unknown, "{}", report::text(&judged));
+}
+
 #[test]
 fn what_differs_is_named_with_both_lines() {
     let barrier = Call::new("all_reduce_barrier").tensor(&[1]).dtype("Float").line(9);
@@ -420,10 +493,13 @@ fn a_rank_that_never_called_is_the_root() {
         run.collective(rank, all, &sum(64));
     }
     run.give_up();
-    each("never", &run, |judged, text, _| {
-        assert_eq!(roots(judged), BTreeSet::from([2]), "{text}");
-        assert_eq!(judged.verdict, RunVerdict::Hangs, "{text}");
-    });
+    for status_of_unused in [false, true] {
+        run.status_of_unused = status_of_unused;
+        each("never", &run, |judged, text, _| {
+            assert_eq!(roots(judged), BTreeSet::from([2]), "{text}");
+            assert_eq!(judged.verdict, RunVerdict::Hangs, "{text}");
+        });
+    }
 }
 
 #[test]

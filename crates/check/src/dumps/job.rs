@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::folder::{DumpFolder, DumpNote, DumpedJob, display_ranks};
 use super::operation::EntryKind;
-use super::read::{Dump, DumpEntry, EntryState, StackFrame, Tensors};
+use super::read::{Dump, DumpEntry, EntryState, GroupProgress, StackFrame, Tensors};
 use super::strays::Strays;
 use crate::launches::job::{
     CallPlace, CalledKind, DeviceLaunch, GroupAt, GroupReached, JobGroup, KnownPart, LaunchState,
@@ -551,7 +551,11 @@ impl<'a> JobBuilder<'a> {
                 let collectives = entry.map(|entry| entry.collective_seq_id);
                 // The numbers of transfers are mixed into it.
                 let counts = |count: Option<i64>| {
-                    let count = u64::try_from(count?).ok()?;
+                    let count = match count? {
+                        // Where nothing was called yet.
+                        -1 => return Some(0),
+                        count => u64::try_from(count).ok()?,
+                    };
                     let not_transfers =
                         transfers.map_or(!used, |transfers| count > transfers || transfers == 0);
                     let possible = collectives.is_none_or(|collectives| count <= collectives);
@@ -559,7 +563,10 @@ impl<'a> JobBuilder<'a> {
                 };
                 reached.launched = reached.launched.max(counts(progress.last_enqueued));
                 reached.finished = reached.finished.max(counts(progress.last_completed));
-            } else if entry.is_none() && has_progress && process.known == KnownPart::Whole {
+            } else if entry.is_none()
+                && (has_progress || process.from_start)
+                && process.known == KnownPart::Whole
+            {
                 // It never called anything in this group.
                 (reached.launched, reached.finished) = (Some(0), Some(0));
             }
@@ -584,7 +591,7 @@ impl<'a> JobBuilder<'a> {
         rank: u32,
         dump: &Dump,
         entries: &[LocatedEntry<'_>],
-    ) -> FxHashMap<GroupAt, super::read::GroupProgress> {
+    ) -> FxHashMap<GroupAt, GroupProgress> {
         let called: FxHashMap<i64, GroupAt> =
             entries.iter().map(|LocatedEntry { entry, group }| (entry.pg_id, *group)).collect();
         let mut status: FxHashMap<GroupAt, _> = FxHashMap::default();
@@ -710,8 +717,8 @@ fn all_transfers(dump: &Dump, entries: &[LocatedEntry<'_>]) -> FxHashSet<GroupAt
 }
 
 /// Returns whether a ring that has lost its first calls may have lost some that are not over: the oldest that it kept is not.
-/// Where all that is there is open, it may also be that active calls alone were written. Then the status says that what was
-/// before them is over, and a bracket is whole.
+/// Where all that is there is open, it may also be that active calls alone were written. Then the status of each group says
+/// that what was before its calls is over, and a bracket is whole.
 fn lost_may_be_open(dump: &Dump, process: &Process, active_only: bool) -> bool {
     let (Some(entry), Some(oldest)) = (dump.entries.first(), process.launches.first()) else { return false };
     if oldest.state == LaunchState::Done {
@@ -720,20 +727,32 @@ fn lost_may_be_open(dump: &Dump, process: &Process, active_only: bool) -> bool {
     if !active_only {
         return true;
     }
-    // Nothing of its group was before it.
-    if entry.op_id <= 1 {
-        return false;
+    let bracket = oldest.calls.len() + 1;
+    if dump.entries.iter().take(bracket).any(|entry| entry.name.kind == EntryKind::Coalesced)
+        && entry.op_id > 1
+    {
+        return true;
     }
-    let ends = dump.entries.iter().take(oldest.calls.len() + 1);
-    let is_bracket = ends.clone().any(|entry| entry.name.kind == EntryKind::Coalesced);
-    let before = match is_transfer(entry) {
-        true => [entry.collective_seq_id, entry.p2p_seq_id.saturating_sub(1)],
-        false => [entry.collective_seq_id.saturating_sub(1), entry.p2p_seq_id],
+    let mut first: FxHashMap<i64, &DumpEntry> = FxHashMap::default();
+    for entry in &dump.entries {
+        first.entry(entry.pg_id).or_insert(entry);
+    }
+    let is_over = |entry: &DumpEntry| {
+        let before = match is_transfer(entry) {
+            true => [entry.collective_seq_id, entry.p2p_seq_id.saturating_sub(1)],
+            false => [entry.collective_seq_id.saturating_sub(1), entry.p2p_seq_id],
+        };
+        let completed = dump.progress.get(&entry.pg_id).and_then(|progress| progress.last_completed);
+        // Nothing of its group was before it, or it is known to be over.
+        entry.op_id <= 1
+            || completed
+                .and_then(|completed| u64::try_from(completed).ok())
+                .is_some_and(|completed| before.contains(&completed))
     };
-    let completed = dump.progress.get(&entry.pg_id).and_then(|progress| progress.last_completed);
-    let all_over = completed
-        .is_none_or(|completed| u64::try_from(completed).is_ok_and(|completed| before.contains(&completed)));
-    is_bracket || !all_over
+    let all_gone_over = |(id, progress): (&i64, &GroupProgress)| {
+        first.contains_key(id) || progress.last_enqueued == progress.last_completed
+    };
+    !first.values().all(|entry| is_over(entry)) || !dump.progress.iter().all(all_gone_over)
 }
 
 /// Returns whether torchcomms wrote a dump, and not torch: what it calls a group is the backend, which its calls name too, and it

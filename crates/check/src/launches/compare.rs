@@ -102,7 +102,7 @@ fn same_kind(one: &LaunchedCall, other: &LaunchedCall) -> bool {
     }
 }
 
-fn same_operands(one: &LaunchedCall, other: &LaunchedCall) -> bool {
+pub(super) fn same_operands(one: &LaunchedCall, other: &LaunchedCall) -> bool {
     let differ = one.elements.is_some_and(|one| other.elements.is_some_and(|other| one != other));
     let of_types =
         one.dtype.as_ref().is_some_and(|one| other.dtype.as_ref().is_some_and(|other| one != other));
@@ -256,7 +256,8 @@ impl Compared {
             let send = |end: &(u32, u32)| &from.launches[end.0 as usize].calls[end.1 as usize];
             let recv = |end: &(u32, u32)| &to.launches[end.0 as usize].calls[end.1 as usize];
             let mut pairs = ends.sends.iter().zip(&ends.recvs);
-            let differing = if from.from_start && to.from_start {
+            let whole = [from, to].iter().all(|end| end.has_all_transfers(lane.group));
+            let differing = if whole {
                 pairs.find(|(one, other)| !same_operands(send(one), recv(other)))
             } else {
                 let (first_send, first_recv) = (send(&ends.sends[0]), recv(&ends.recvs[0]));

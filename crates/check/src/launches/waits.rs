@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::compare::Compared;
+use super::compare::{Compared, same_operands};
 use super::components::{components, shortest_circle};
-use super::job::{GroupAt, KnownCompletion, KnownPart, LaunchState, LaunchedCall, What};
+use super::job::{DeviceLaunch, GroupAt, KnownCompletion, KnownPart, LaunchState, LaunchedCall, What};
 use super::pairing::Met;
 use super::positions::{MemberPosition, Positions, TransferLane};
 
@@ -400,12 +400,34 @@ impl<'a> JobGraph<'a> {
                     None
                 }
             };
+            if let Met::Launched(other) = meeting.met
+                && !meeting.sure
+                && !self.may_be_met(launch, (call, lane, sends), LaunchAt { process: peer, launch: other })
+            {
+                self.unsure[node as usize] = true;
+                continue;
+            }
             self.guessed_any |= !meeting.sure && meeting.met != Met::Unknown;
             if let Some(to) = to.filter(|_| !meeting.sure) {
                 self.guessed.insert((node, to));
             }
             self.edges[node as usize].extend(to);
         }
+    }
+
+    /// Whether a launch that a transfer of another is likely to meet has one that fits it. A receive that is over has had its send,
+    /// so that one is not open for long, unless others of its launch keep it.
+    fn may_be_met(
+        &self,
+        own: &DeviceLaunch,
+        (call, lane, sends): (&LaunchedCall, TransferLane, bool),
+        at: LaunchAt,
+    ) -> bool {
+        let launch = &self.positions.job.processes[at.process].launches[at.launch as usize];
+        let other_end = if sends { What::Recv(lane.from) } else { What::Send(lane.to) };
+        let fits = |other: &LaunchedCall| other.what == other_end && same_operands(call, other);
+        let over = sends && own.calls.len() == 1 && launch.state == LaunchState::Done;
+        launch.calls.iter().any(fits) && !over
     }
 
     fn meeting(&mut self, group: GroupAt, nth: u64) -> u32 {
@@ -460,7 +482,12 @@ impl<'a> JobGraph<'a> {
         let (mut roots, mut not_known) = (Vec::new(), Vec::new());
         for (nodes, leaves) in members.iter().zip(leaves) {
             match (&nodes[..], leaves) {
-                (_, true) => {}
+                // Whoever waits needs all for whom it waits: a circle stands, whatever those do that somebody in it waits for too.
+                (nodes, true) if nodes.iter().any(|node| self.unsure[*node as usize]) => {}
+                (nodes, true) => {
+                    let circle = self.circle(nodes, &component).filter(|(_, certain)| *certain);
+                    waits.circles.extend(circle.map(|(steps, _)| steps));
+                }
                 ([node], false) => match self.nodes[*node as usize] {
                     NodeOfWaits::Host(_) if into[*node as usize].is_empty() => {}
                     NodeOfWaits::Host(_) if self.unsure[*node as usize] => waits.unsure += 1,
