@@ -333,6 +333,7 @@ fn candidates(broken: &Broken<'_>) -> Vec<RepairChange> {
         if swaps
             && gives_back(&first.op)
             && literally
+            && in_turn(&all_calls, &first, &second, Scope::All)
             && !changes_capture(&all_calls, &first, &second)
             && let Some((first, second)) = in_words_of_both(&all_calls, &first, &second, Scope::All)
         {
@@ -356,7 +357,7 @@ fn candidates(broken: &Broken<'_>) -> Vec<RepairChange> {
                 continue;
             }
             let Some((one, other)) = in_words_of_both(&all_calls, &first, &second, on) else { continue };
-            if swaps {
+            if swaps && in_turn(&all_calls, &first, &second, on) {
                 add(RepairChange::Swap { first: one.clone(), second: other.clone(), on });
             }
             if on != Scope::InOrder && grouped(&first.op) && grouped(&second.op) {
@@ -392,6 +393,24 @@ fn as_written(all: &[Rc<KnownCall>], first: &KnownCall, second: &KnownCall, on: 
     let (first, second) = (there(first), there(second));
     let in_order = first.iter().all(|(rank, index)| second.get(rank).is_none_or(|other| index <= other));
     first.keys().eq(second.keys()) && in_order != (on == Scope::InOrder)
+}
+
+/// Whether whoever makes the two calls makes them in turn, beginning with the first: where a loop makes several of one and then
+/// several of the other, nobody who exchanges the lines exchanges two of them alone.
+fn in_turn(all: &[Rc<KnownCall>], first: &KnownCall, second: &KnownCall, on: Scope) -> bool {
+    let mut made: BTreeMap<Rank, Vec<(ThreadStart, u32, bool)>> = BTreeMap::new();
+    for call in all.iter().filter(|call| on.has(call.rank)) {
+        let is_first = call.named.1 == first.named.1;
+        if is_first || call.named.1 == second.named.1 {
+            made.entry(call.rank).or_default().push((call.start, call.index, is_first));
+        }
+    }
+    made.values_mut().all(|calls| {
+        calls.sort_unstable();
+        let begins = calls.first().is_some_and(|(.., is_first)| *is_first);
+        let turns = calls.iter().enumerate().all(|(nth, (.., is_first))| *is_first == (nth % 2 == 0));
+        turns || on == Scope::InOrder && !begins
+    })
 }
 
 /// Two calls as a change names them: as all ranks make them, or, where that says the same of both, as these ranks do if they
