@@ -91,8 +91,10 @@ impl Handle {
     /// Whether the noun is known while a program is recorded: named things are, and threads, which start without fail.
     /// Other results are not.
     fn known(&self) -> bool {
-        matches!(self, Self::Thread(_))
-            || matches!(self.operand(), None | Some(Operand::Stream(_) | Operand::Event(_)))
+        // Whether a launch goes well shows only once it is made.
+        let launch = matches!(self, Self::Operation(_));
+        let named = matches!(self.operand(), None | Some(Operand::Stream(_) | Operand::Event(_)));
+        matches!(self, Self::Thread(_)) || named && !launch
     }
 
     /// Allocates the Starlark value.
@@ -153,6 +155,9 @@ const TRUTH: &str = "ask with r.failed(x) whether it is null, with r.truth(x) wh
 /// What a vote gives.
 const VOTE: &str = "truth slot";
 
+/// What a launch gives.
+const LAUNCH: &str = "operation";
+
 /// A noun with its article.
 pub(crate) fn a(noun: &str) -> String {
     if noun.starts_with(['a', 'e', 'i', 'o']) { format!("an {noun}") } else { format!("a {noun}") }
@@ -160,6 +165,10 @@ pub(crate) fn a(noun: &str) -> String {
 
 /// The error of control flow that looks into a value.
 fn about(what: &str, noun: &str, help: &str) -> starlark::Error {
+    if noun == LAUNCH {
+        let (message, help) = tested_message(noun);
+        return wrong(message, help);
+    }
     wrong(
         format!("question about a pointer: {what} of {} is not known while the program is recorded", a(noun)),
         help,
@@ -194,6 +203,12 @@ pub(crate) fn tested_message(noun: &str) -> (String, String) {
             message.to_owned(),
             "ask for it: `if r.truth(r.all_agree(ok)):`; a text cannot hold it".to_owned(),
         );
+    }
+    if noun == LAUNCH {
+        let message =
+            "whether a launch goes well is not known when it returns, so that nothing can depend on it";
+        let help = "leave it out: a call that is refused is a finding, and its rank goes on";
+        return (message.to_owned(), help.to_owned());
     }
     let message = format!("question about a pointer: {} is used as a condition or a text", a(noun));
     (message, TRUTH.to_owned())
@@ -290,7 +305,8 @@ macro_rules! nouns {
                 }
 
                 fn collect_str(&self, collector: &mut String) {
-                    if !self.0.known() {
+                    // An error about a launch may show it.
+                    if !self.0.known() && $noun != LAUNCH {
                         TESTED.set(Some($noun));
                     }
                     collector.push_str(concat!("<", $noun, ">"));
