@@ -616,6 +616,26 @@ fn recordings_below_a_folder_of_specs_are_judged_too() {
     wants(&run(&folder, &["check", "all"]), 1, &["FAILS COLL-3", "1 passed, 1 failed"]);
 }
 
+/// Whoever is no member makes the same call as one who is: nobody makes it once more.
+#[test]
+fn how_often_ranks_make_a_call_is_told_as_it_is() {
+    let folder = folder("no_member");
+    write(&folder, "own.star", "def own(r):\n    r.comm(\"c\", [1])\n\ncheck(\"own\", own)\n");
+    let said = run(&folder, &["check", "own.star"]);
+    assert!(said.out.contains("FAILS COMM-") && !said.out.contains("once more"), "{}", said.out);
+}
+
+/// What lists checks writes lines of text, whatever format is asked for.
+#[test]
+fn a_list_has_no_other_format() {
+    let folder = folder("list_format");
+    write(&folder, "leaves.star", LEAVES);
+    for format in ["json", "junit", "sarif", "github"] {
+        let said = run(&folder, &["check", "leaves.star", "--list", "--format", format]);
+        assert!(said.code == 2 && said.err.contains("leave --format out"), "{format}: {}", said.err);
+    }
+}
+
 /// A file that a command writes takes the place of a file, and not of the link that leads to it.
 #[cfg(unix)]
 #[test]

@@ -513,7 +513,7 @@ impl CheckArguments {
                 ShardCase::Runs(_) => {}
             }
         }
-        if self.format == Format::Json {
+        if self.format != Format::Text {
             return output::usage("--list prints lines of text; leave --format out");
         }
         match self.selection.list(&checks) {

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use rankcheck_model::{Rank, Thread};
 
 use super::words;
-use crate::search::{Cause, Counterexample, Decided, Located, Operation};
+use crate::search::{Cause, Counterexample, Decided, Located};
 
 /// What decided the finding: a decision or a difference that makes it go away where it falls otherwise.
 pub(super) fn because(out: &mut String, shown: &Counterexample) {
@@ -64,8 +64,16 @@ pub(in crate::report) fn cause(shown: &Counterexample) -> Option<String> {
                 _ => (format!("{times} times more"), format!(" {times} times")),
             };
             let (rank, text) = (at.op.rank.0, words(shown, at));
-            let by_peer = |other: &&Operation| other.at.op.rank == *peer && other.call == text;
-            if shown.run.operations.iter().any(|other| by_peer(&other)) {
+            let made = |rank: Rank| {
+                let operations = shown.run.operations.iter();
+                operations.filter(|other| other.at.op.rank == rank && other.call == text).count()
+            };
+            let (own, peers) = (made(at.op.rank), made(*peer));
+            if peers > 0 && own != peers + times {
+                // They make it equally often, and what tells them apart the words do not say.
+                return None;
+            }
+            if peers > 0 {
                 format!("rank {rank} does {text} {more} ({}) than rank {}", at.loc, peer.0)
             } else {
                 format!("rank {rank} does {text}{each} ({}), and rank {} does not", at.loc, peer.0)
