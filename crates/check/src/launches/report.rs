@@ -15,7 +15,7 @@ use super::left_out::LeftOutCall;
 use super::positions::TransferLane;
 use super::waits::{CallAt, CircleStep, JobRoot, RootKind};
 use crate::runs::judge::RunVerdict;
-use crate::runs::report::rows;
+use crate::runs::report::{rows, size_in_words};
 
 /// Returns the report, without a trailing newline.
 #[must_use]
@@ -26,9 +26,8 @@ pub fn text(judged: &JudgedJob) -> String {
         (verdict, _) => verdict.name().to_uppercase(),
     };
     let source = judged.job.source.display();
-    let (ranks, calls) = (judged.job.processes.len(), judged.calls());
-    let _ =
-        write!(out, "{what}  {source}   {ranks} rank{}, {calls} calls", if ranks == 1 { "" } else { "s" });
+    let size = size_in_words(judged.job.processes.len(), judged.calls());
+    let _ = write!(out, "{what}  {source}   {size}");
     if judged.verdict == RunVerdict::Holds {
         let _ = write!(out, ": nothing wrong up to here");
     } else if judged.verdict != RunVerdict::Unknown {

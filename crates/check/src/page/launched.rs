@@ -22,6 +22,7 @@ use crate::launches::positions::Positions;
 use crate::launches::report::{class_text, follows, text};
 use crate::launches::waits::{LaunchAt, RootKind};
 use crate::runs::judge::RunVerdict;
+use crate::runs::report::size_in_words;
 
 /// Returns the diagram of a job.
 #[must_use]
@@ -119,7 +120,7 @@ fn about(judged: &JudgedJob) -> AboutFinding {
         headline: headline(judged),
         title: title(judged, &source),
         place: source,
-        setting: format!("{} ranks, {} calls", judged.job.processes.len(), judged.calls()),
+        setting: size_in_words(judged.job.processes.len(), judged.calls()),
         outcome: class_text(judged).to_owned(),
         stated: stated_of(judged.verdict),
         sentence: sentence.cloned().unwrap_or_default(),

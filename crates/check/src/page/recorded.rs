@@ -16,7 +16,7 @@ use super::replayed::{Marks, RunPart};
 use super::{headline, layout, paths, said};
 use crate::runs::RunError;
 use crate::runs::judge::{Judged, RecordedJob, RunVerdict, replayed};
-use crate::runs::report::{RunClass, class, text};
+use crate::runs::report::{RunClass, class, size_in_words, text};
 use crate::runs::stuck::HostEnd;
 use crate::search::{Located, Replayed};
 
@@ -140,7 +140,7 @@ fn about(judged: &Judged) -> AboutFinding {
         sentences.first().or_else(|| named("root")).or_else(|| named("cycle")).or_else(|| named("unknown"));
     let found = matches!(judged.verdict, RunVerdict::Fails | RunVerdict::Hangs);
     let mut title = format!("recorded run {}", last_parts(&folder));
-    let mut setting = format!("{} ranks, {calls} calls", judged.recording.world.ranks);
+    let mut setting = size_in_words(judged.recording.world.ranks as usize, calls);
     if let Some(RecordedJob { nth, of, command }) = &judged.recording.job {
         // Pages are named after their titles.
         title = format!("{title}, job {nth} of {of}");

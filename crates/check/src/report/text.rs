@@ -208,7 +208,9 @@ fn holds(out: &mut String, explained: &Explained, title: &str) {
     for Assumed { assumption, without } in &explained.assumed {
         let what = match assumption {
             Assumption::Named(text) => text.clone(),
-            Assumption::Coresident(kernels) => format!("{kernels} kernels are co-resident, and more if more wait for one another"),
+            Assumption::Coresident(kernels) => {
+                format!("{kernels} kernels are co-resident, and more if more wait for one another")
+            }
             Assumption::JobEndsWithARank => "the launcher ends the job when a rank dies".to_owned(),
         };
         let then = match without {

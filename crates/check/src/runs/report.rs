@@ -4,7 +4,7 @@
 //! returned, and what the verdict rests on. Not here: how any of it was found.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use rankcheck_model::{Finding, OpRef, Rank, Rule, Source as _, ranks_in_words};
 use serde::Serialize;
@@ -97,7 +97,8 @@ pub fn text(judged: &Judged) -> String {
     };
     let calls = judged.recording.calls();
     let folder = judged.recording.folder.display();
-    let _ = write!(out, "{what}  {folder}   {} ranks, {calls} calls", judged.recording.world.ranks);
+    let size = size_in_words(judged.recording.world.ranks as usize, calls);
+    let _ = write!(out, "{what}  {folder}   {size}");
     if let Some(job) = &judged.recording.job {
         let _ = write!(out, ", {job}");
     }
@@ -426,6 +427,11 @@ fn rests(judged: &Judged) -> Vec<String> {
     // What matters is among what is not known.
     lines.extend(judged.left_out.iter().filter(|left_out| !left_out.matters()).map(ToString::to_string));
     lines
+}
+
+/// How large a run is, as in "1 rank, 20 calls".
+pub(crate) fn size_in_words(ranks: usize, calls: impl fmt::Display) -> String {
+    format!("{ranks} rank{}, {calls} calls", if ranks == 1 { "" } else { "s" })
 }
 
 pub(crate) fn rows(out: &mut String, label: &str, lines: &[String]) {
