@@ -4,7 +4,7 @@
 //! it, and for what its own process has open before it. A host that did not launch what others wait for waits for the
 //! last that its device has open. Whoever is waited for and waits for nothing is a root: a host that launches nothing
 //! though nothing keeps it, or a device on which something is open that another device has finished. Waits that lead
-//! nowhere else are a circle.
+//! back to where they begin are a circle.
 //! Not here: what ranks called differently ([`super::compare`]), and what is concluded ([`super::judge`]).
 
 use std::collections::BTreeSet;
@@ -93,7 +93,7 @@ pub struct CircleStep {
 pub struct JobWaits {
     /// Who waits for nobody and is waited for.
     pub roots: Vec<JobRoot>,
-    /// Waits that lead nowhere else.
+    /// Waits that lead back to where they begin.
     pub circles: Vec<Vec<CircleStep>>,
     /// Those in which it is likely and not certain which transfers meet.
     pub likely_circles: Vec<Vec<CircleStep>>,
@@ -483,6 +483,7 @@ impl<'a> JobGraph<'a> {
         for (nodes, leaves) in members.iter().zip(leaves) {
             match (&nodes[..], leaves) {
                 // Whoever waits needs all for whom it waits: a circle stands, whatever those do that somebody in it waits for too.
+                ([_], true) => {}
                 (nodes, true) if nodes.iter().any(|node| self.unsure[*node as usize]) => {}
                 (nodes, true) => {
                     let circle = self.circle(nodes, &component).filter(|(_, certain)| *certain);
