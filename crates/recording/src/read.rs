@@ -163,7 +163,7 @@ pub struct ProcessFile {
     pub header: Header,
     dictionary: Dictionary,
     source: ExtentSource,
-    /// The headers of all extents and where they begin, in the order of the file; none of a folded one.
+    /// The headers of all extents and where they begin, in the order of the file; of a folded one, nobody knows where or how long.
     extents: Vec<(u64, Extent)>,
     threads: Vec<ThreadReader>,
     /// The thread that the next event is taken from.

@@ -280,12 +280,13 @@ impl Machine {
 
     pub(crate) fn rank_outcome(&self, state: &State, rank: Rank) -> RankOutcome {
         let r = state.rank(rank);
-        let died = match r.threads().first().map(ThreadState::status) {
-            _ if r.was_killed() => Some(RankOutcome::Dead("killed".into())),
+        let died = if r.was_killed() {
+            Some(RankOutcome::Dead("killed".into()))
+        } else if let Some(Status::Exited(code)) = r.threads().first().map(ThreadState::status) {
             // An error in a thread that the program started ends that thread alone.
-            Some(Status::Exited(code)) => Some(RankOutcome::Dead(self.name(*code))),
-            Some(Status::Ready | Status::Waiting(_) | Status::Stuck | Status::Done | Status::Killed)
-            | None => None,
+            Some(RankOutcome::Dead(self.name(*code)))
+        } else {
+            None
         };
         match self.hang_of(state, rank) {
             Some(_) if self.job_ends(state) => {

@@ -57,8 +57,7 @@ impl EventParts for TakeApart<'_> {
 
     #[inline]
     fn time(&mut self) -> Option<()> {
-        self.columns.times.extend_from_slice(self.events.written()?.1);
-        Some(())
+        self.events.copy(&mut self.columns.times)
     }
 
     #[inline]
@@ -70,8 +69,7 @@ impl EventParts for TakeApart<'_> {
 
     #[inline]
     fn address(&mut self) -> Option<()> {
-        self.columns.addresses.extend_from_slice(self.events.written()?.1);
-        Some(())
+        self.events.copy(&mut self.columns.addresses)
     }
 }
 

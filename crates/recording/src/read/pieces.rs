@@ -22,7 +22,7 @@ pub(crate) struct Piece {
 }
 
 impl ProcessFile {
-    /// The events of all threads in pieces of about so many bytes; those of one thread in their order. Of a folded file there are none.
+    /// The events of all threads in pieces of about so many bytes; those of one thread in their order. To be asked of a file as it was recorded.
     ///
     /// # Errors
     /// If the file is damaged somewhere.
