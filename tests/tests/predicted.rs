@@ -4,17 +4,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestRng, TestRunner};
 use rankcheck::device::digest::ProgramName;
 use rankcheck::device::observation::Validity;
 use rankcheck::report;
-use rankcheck::search::{Basis, Explained, Explored, Options, Verdict, search};
+use rankcheck::search::explore::{Witness, explore};
+use rankcheck::search::{Basis, Bounds, Explained, Explored, Options, Verdict, predict, search};
 use rankcheck::spec;
-use rankcheck_model::Class;
+use rankcheck_model::{Class, Config, Source};
 use rankcheck_real::case::{Ended, RankReport};
 
+use rankcheck_tests::random::Family;
+use rankcheck_tests::script::Trial;
+
 use crate::observed::kept;
-use crate::specs::verified;
+use crate::specs::{CheckedProgram, checked_programs, verified};
 
 fn classes(run: &Explored) -> BTreeSet<Class> {
     run.ends.iter().map(|end| end.outcome.class).collect()
@@ -271,4 +279,102 @@ fn a_split_without_the_dead_returns_an_error_between_two_ranks() {
     let (taken, text) =
         accepted("gone-of-three", GONE, r#""COMM-1""#, "ranks = 3", &[r#""undefined""#, r#""host hang""#]);
     assert_eq!(taken, [true, false], "{text}");
+}
+
+const DECIDED: &str = r#"
+def steps(r, numbers):
+    c = r.comm("c", r.world)
+    x = r.malloc("x", MiB)
+    def pass_on():
+        if r.rank == 0:
+            c.send(x, 1)
+        else:
+            c.recv(x, 0)
+    pass_on()
+    for _ in range(r.choose("steps", numbers)):
+        pass_on()
+
+def one_size(r, bad):
+    c = r.comm("c", r.world)
+    x, y = r.malloc("x", 4 * KiB), r.malloc("y", 4 * KiB)
+    r.group(lambda: (c.send(x, 1 - r.rank), c.recv(y, 1 - r.rank)))
+    if r.truth(r.all_agree(r.choose("bad root", bad))):
+        c.broadcast(x, root = 7)
+    else:
+        c.send(x, 1 - r.rank)
+        c.recv(y, 1 - r.rank)
+
+def swap(r, big):
+    c = r.comm("c", r.world)
+    x, y = r.malloc("x", 256 * MiB), r.malloc("y", 256 * MiB)
+    r.group(lambda: (c.send(x[0:4], 1 - r.rank), c.recv(y[0:4], 1 - r.rank)))
+    n = 256 * MiB if r.truth(r.all_agree(r.choose("big", big))) else 4 * KiB
+    c.send(x[0:n], 1 - r.rank)
+    c.recv(y[0:n], 1 - r.rank)
+"#;
+
+/// What other runs do is what the platform makes of them, and the order of what may be chosen decides nothing of it.
+#[test]
+fn the_ends_of_other_runs_are_those_on_the_platform() {
+    let programs = [
+        ("steps", ["1", "2"], r#""P2P-2""#, r#"["finishes", "gpu hang"]"#),
+        ("swap", ["False", "True"], r#""P2P-2""#, r#"["finishes", "gpu hang"]"#),
+        ("one_size", ["False", "True"], r#""COMM-5", also = ["P2P-2"]"#, r#"["error", "finishes"]"#),
+    ];
+    for (program, alternatives, rule, outcome) in programs {
+        let turned = [alternatives[1], alternatives[0]];
+        let checks = [alternatives, turned].map(|[first, second]| {
+            let of = format!("lambda r: {program}(r, [{first}, {second}])");
+            format!(
+                "check(\"{first}\", {of}, expect = fails({rule}, outcome = {{\"2.28.9\": {outcome}}}))\n\
+                 check(\"latent, {first}\", {of}, expect = fails({rule}, latent = True))\n"
+            )
+        });
+        let explained = searched(program, &format!("{DECIDED}\n{}", checks.concat()));
+        let taken: Vec<bool> = explained.iter().map(|e| e.unexpected.is_none()).collect();
+        assert_eq!(taken, [true, false, true, false], "{}", report::text(&explained[0]));
+    }
+}
+
+/// What a program does on the platform where it stands still with guarantees alone: it goes on from there, or is run anew
+/// with the same values.
+#[test]
+fn a_run_that_goes_on_ends_as_one_that_is_run_anew() {
+    let (mut compared, mut let_go, mut wrong) = (0, 0, Vec::new());
+    let bounds = Bounds { states: 2_000, ..Bounds::default() };
+    let mut compare = |name: &str, source: &Arc<dyn Source>, config: Config| {
+        let explored = explore(source, config, &bounds).expect("it can be evaluated");
+        if explored.bound.is_some() {
+            return;
+        }
+        for (outcome, run) in explored.outcomes.iter().filter(|(outcome, _)| !outcome.findings.is_empty()) {
+            let witness = Witness { choices: Arc::clone(&run.choices), past: 0 };
+            let ends = predict::ends(source, &explored, &witness, &bounds).expect("it can be evaluated");
+            let anew: BTreeSet<Class> = ends.ends.iter().map(|end| end.outcome.class).collect();
+            compared += 1;
+            let_go += usize::from(run.on_platform.classes != BTreeSet::from([outcome.class]));
+            let on_platform = &run.on_platform.classes;
+            // Where runs with other values have the same outcome, the platform may make something else of each.
+            let agree =
+                if explored.executions == 1 { anew == *on_platform } else { anew.is_subset(on_platform) };
+            if !agree {
+                wrong.push(format!("{name}: goes on {on_platform:?}, anew {anew:?}"));
+            }
+        }
+    };
+    for CheckedProgram { name, source, config } in checked_programs() {
+        compare(&name, &source, config);
+    }
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]));
+    let strategy = Family::General.recipes();
+    for _ in 0..2_000 {
+        let recipe = strategy.new_tree(&mut runner).expect("a strategy generates").current();
+        let Trial { script, config } = recipe.trial();
+        let source: Arc<dyn Source> = script;
+        compare(&format!("{recipe:?}"), &source, config);
+    }
+    println!("{compared} outcomes that break a rule; of {let_go} the platform makes something else");
+    assert!(wrong.is_empty(), "{} of {compared} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(let_go >= 20, "{let_go}");
 }

@@ -176,7 +176,8 @@ pub struct Explored {
     pub ends_bound: Option<BoundHit>,
     /// The class of the end that is guaranteed, where a rule is broken: on a platform it may be another.
     pub guaranteed: Option<Class>,
-    /// The classes of runs that break a rule with other values or another schedule, where the ends have none of it.
+    /// The classes, on the platform, of runs that break a rule with other values or another schedule, where the ends have none of
+    /// it.
     pub other_runs: BTreeSet<Class>,
     /// Labels that some run came by.
     pub reached: BTreeSet<String>,

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
+use rankcheck_model::PlatformEnds;
 use rankcheck_model::machine::{Costs, Executed, ObjectId, Tally};
 use rankcheck_model::{
     About, Choice, Config, FindingKey, Machine, Outcome, Rank, Rule, State, Symmetry, Token,
@@ -15,7 +16,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use super::bounds::{BoundHit, Bounds};
-use super::explore::{Exploration, ExploredState, Witness};
+use super::explore::{Exploration, ExploredState, FirstRun, Witness};
 use super::graph::{Model, StateGraph, StateId, locked};
 use super::memory;
 
@@ -23,6 +24,8 @@ use super::memory;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RunEnd {
     outcome: Arc<Outcome>,
+    /// How it may end on the platform.
+    on_platform: PlatformEnds,
     /// The rules that are broken.
     broken: BTreeSet<Rule>,
     /// Where two ranks use the same buffers in another order, in words.
@@ -78,7 +81,7 @@ const CANDIDATES: usize = 64;
 /// The first complete run of each kind, fewest choices first.
 #[derive(Debug)]
 pub(super) struct FirstRuns<R> {
-    outcomes: BTreeMap<Arc<Outcome>, R>,
+    outcomes: BTreeMap<Arc<Outcome>, (R, PlatformEnds)>,
     /// By rule: the fewest choices, and the first runs after so many.
     broken: BTreeMap<Rule, (usize, Vec<R>)>,
     /// After how many choices, and in words.
@@ -115,8 +118,11 @@ impl<R: Clone> FirstRuns<R> {
         {
             self.another_order = Some((choices, told.clone()));
         }
-        if !self.outcomes.contains_key(&end.outcome) {
-            self.outcomes.insert(Arc::clone(&end.outcome), run.clone());
+        match self.outcomes.get_mut(&end.outcome) {
+            Some((_, ends)) => ends.extend(&end.on_platform),
+            None => {
+                self.outcomes.insert(Arc::clone(&end.outcome), (run.clone(), end.on_platform.clone()));
+            }
         }
         for rule in &end.broken {
             let (fewest, first) = self.broken.entry(*rule).or_insert_with(|| (choices, Vec::new()));
@@ -267,17 +273,19 @@ impl CompleteRuns {
     }
 
     /// A run that is complete, with the causal pasts of what it breaks; none if it is no run of the program.
-    pub(super) fn end(&self, machine: &Machine, state: &State) -> Option<(RunEnd, CausalPasts)> {
-        machine.contend_blocked(state);
-        if machine.interrupted() || machine.infeasible(state) {
+    pub(super) fn end(&self, machine: &Machine, stands: &State) -> Option<(RunEnd, CausalPasts)> {
+        machine.contend_blocked(stands);
+        if machine.interrupted() || machine.infeasible(stands) {
             return None;
         }
-        let mut state = state.clone();
+        let mut state = stands.clone();
         machine.finish(&mut state);
         let pasts = causal_pasts(&state);
         let broken = pasts.keys().copied().collect();
         let outcome = Arc::new(machine.outcome(&state));
-        let end = RunEnd { outcome, broken, another_order: machine.operands_in_another_order(&state) };
+        let on_platform = machine.platform_ends(stands, &outcome)?;
+        let another_order = machine.operands_in_another_order(&state);
+        let end = RunEnd { outcome, on_platform, broken, another_order };
         let mut collected = self.locked();
         collected.broken.extend(&end.broken);
         if self.bounds.until_broken && !end.broken.is_empty() {
@@ -378,7 +386,7 @@ impl CompleteRuns {
         // No choices lead to the state that a run starts with, and it is not made again.
         let there = |state: &StateId| order.depth(*state) > 0;
         let shown: BTreeSet<StateId> =
-            first.outcomes.values().chain(candidates()).copied().filter(there).collect();
+            first.outcomes.values().map(|(run, _)| run).chain(candidates()).copied().filter(there).collect();
         let candidates: BTreeSet<StateId> = candidates().copied().collect();
         let mut runs: FxHashMap<StateId, ShownRun> = FxHashMap::default();
         runs.extend(alone.map(|(state, pasts)| (state, ShownRun { choices: Arc::default(), pasts })));
@@ -431,8 +439,8 @@ impl CompleteRuns {
             machine.source.symmetry() == Symmetry::Interchangeable && !collected.active.is_empty();
         let idle = |rank: &Rank| !all_alike && !collected.active.contains(rank);
         let idle_ranks = (0..machine.config.ranks).map(Rank).filter(idle).collect();
-        let told = |(outcome, run): (Arc<Outcome>, R)| {
-            (Arc::unwrap_or_clone(outcome), Witness { choices: shown(&run).choices, past: 0 })
+        let told = |(outcome, (run, on_platform)): (Arc<Outcome>, (R, PlatformEnds))| {
+            (Arc::unwrap_or_clone(outcome), FirstRun { choices: shown(&run).choices, on_platform })
         };
         let outcomes = first.outcomes.into_iter().map(told);
         let broken = first.broken.iter().filter_map(|(rule, (_, runs))| {

@@ -3,7 +3,8 @@
 //! A verdict rests on what is guaranteed, so the run that shows a finding is one of the guarantees alone. On a platform
 //! the same run may go on where it stands still there: NCCL may hold a send that nobody receives yet. Its values and
 //! its schedule are taken as decided, and only what the platform leaves open is explored. One set of ends comes of it,
-//! and reports, JSON, `outcome =` and the comparison with what devices did read that set and no other.
+//! and reports, JSON, `outcome =` and the comparison with what devices did read that set and no other. Of all other runs
+//! that break a rule only their classes are told: each goes on from where it stands still ([`PlatformEnds`]).
 //! Not here: which run is shown, and what devices did.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +12,8 @@ use std::sync::Arc;
 
 use rankcheck_model::machine::InFlight;
 use rankcheck_model::{
-    Choice, Class, Config, Data, Machine, Mode, Nondet, Outcome, Rank, Source, SourceError, State, Thread,
+    Choice, Class, Config, Data, Machine, Mode, Nondet, Outcome, PlatformEnds, Rank, Source, SourceError,
+    State, Thread,
 };
 
 use super::bounds::{BoundHit, Bounds};
@@ -104,11 +106,21 @@ pub fn ends(
     Ok(Ends { ends: ends.collect(), guaranteed: Some(guaranteed.class), bound: found.bound })
 }
 
-/// The classes of all runs that break a rule, with nothing but guarantees.
+/// How the runs that break a rule may end on the platform.
+fn failing_runs(exploration: &Exploration) -> impl Iterator<Item = &PlatformEnds> {
+    let failing = exploration.outcomes.iter().filter(|(outcome, _)| !outcome.findings.is_empty());
+    failing.map(|(_, run)| &run.on_platform)
+}
+
+/// The classes of all runs that break a rule, on the platform.
 #[must_use]
 pub fn failing(exploration: &Exploration) -> BTreeSet<Class> {
-    let failing = exploration.outcomes.keys().filter(|outcome| !outcome.findings.is_empty());
-    failing.map(|outcome| outcome.class).collect()
+    failing_runs(exploration).flat_map(|ends| ends.classes.iter().copied()).collect()
+}
+
+/// Whether there may be other ends of runs that break a rule.
+pub(super) fn is_cut(exploration: &Exploration) -> bool {
+    failing_runs(exploration).any(|ends| !ends.whole)
 }
 
 /// Whether a value is the platform's, and not one of the run.

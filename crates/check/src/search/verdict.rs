@@ -4,6 +4,7 @@
 //! the program fails, and which other rules it breaks is not known.
 //! Not here: how states are explored, and how verdicts are printed.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,11 +12,13 @@ use std::time::{Duration, Instant};
 use rankcheck_model::id::fingerprint;
 use rankcheck_model::machine::{FaultOf, InFlight, Launcher};
 use rankcheck_model::platform::UnknownPlatform;
-use rankcheck_model::{Class, Config, Explain, Faults, Mode, Platform, Rule, Source, SourceError};
+use rankcheck_model::{
+    Class, Config, Explain, Faults, Mode, Outcome, Platform, Rule, STATES_BEHIND, Source, SourceError,
+};
 
 use super::bounds::BoundHit;
 use super::explain::counterexample;
-use super::explore::{Exploration, Witness, explore, explore_keeping};
+use super::explore::{Exploration, FirstRun, Witness, explore, explore_keeping};
 use super::kept::{Keeping, SearchName};
 use super::predict::{self, Ends, PredictedEnd};
 use super::repair::{Broken, repairs};
@@ -155,8 +158,8 @@ pub(crate) fn or_freer<E>(
 /// What a program does in either of two semantics in which it holds.
 fn both(held: Exploration, freer: Exploration) -> Exploration {
     let mut both = held;
-    for (outcome, witness) in freer.outcomes {
-        both.outcomes.entry(outcome).or_insert(witness);
+    for (outcome, run) in freer.outcomes {
+        add_outcome(&mut both.outcomes, outcome, run);
     }
     both.states += freer.states;
     both.steps += freer.steps;
@@ -173,6 +176,16 @@ fn both(held: Exploration, freer: Exploration) -> Exploration {
         *most = value.max(*most);
     }
     both
+}
+
+/// Adds a run with an outcome, of which another one may be known.
+fn add_outcome(outcomes: &mut BTreeMap<Outcome, FirstRun>, outcome: Outcome, run: FirstRun) {
+    match outcomes.entry(outcome) {
+        Entry::Vacant(entry) => {
+            entry.insert(run);
+        }
+        Entry::Occupied(mut known) => known.get_mut().on_platform.extend(&run.on_platform),
+    }
 }
 
 /// Makes the explorations of one check, in the semantics that its options ask for, and counts them.
@@ -328,11 +341,11 @@ impl Search<'_> {
             }
         };
         let classes: BTreeSet<Class> = ends.iter().map(|end| end.outcome.class).collect();
-        let told = |class: &Class| classes.contains(class) || guaranteed == Some(*class);
-        let others = predict::failing(predicted).into_iter().filter(|class| !told(class));
-        let other_runs: BTreeSet<Class> = others.collect();
+        let other_runs = &predict::failing(predicted) - &classes;
+        let ends_bound =
+            ends_bound.or_else(|| predict::is_cut(predicted).then_some(BoundHit::Behind(STATES_BEHIND)));
         // A run that ends well reassures nobody where another one does not.
-        let verdict = Verdict::predicting(&exploration, classes.union(&other_runs).copied().collect());
+        let verdict = Verdict::predicting(&exploration, &classes | &other_runs);
         let explored = Explored {
             ranks,
             params: params.to_vec(),
@@ -560,9 +573,9 @@ fn waive(exploration: &mut Exploration, waived: &BTreeMap<Rule, String>) -> BTre
     let found = waived.iter().filter(|(rule, _)| exploration.broken.contains_key(rule));
     let found = found.map(|(rule, reason)| (*rule, reason.clone())).collect();
     exploration.broken.retain(|rule, _| !waived.contains_key(rule));
-    for (mut outcome, witness) in std::mem::take(&mut exploration.outcomes) {
+    for (mut outcome, run) in std::mem::take(&mut exploration.outcomes) {
         outcome.findings.retain(|(rule, _)| !waived.contains_key(rule));
-        exploration.outcomes.entry(outcome).or_insert(witness);
+        add_outcome(&mut exploration.outcomes, outcome, run);
     }
     found
 }
