@@ -137,6 +137,37 @@ fn a_cycle_names_whom_each_waits_for() {
     assert_eq!(blocked, expected.map(|(at, other)| (at.to_owned(), other.map(str::to_owned).to_vec())));
 }
 
+/// A thread begins after the call that starts it, and a wait for the device ends after what ran there: of what met, after what ran
+/// on its own rank.
+#[test]
+fn threads_and_waits_come_after_what_they_wait_for() {
+    let run = run(2, |r| {
+        let c = r.comm("c", r.world())?;
+        let x = r.malloc("x", KIB)?;
+        let thread = {
+            let (c, x) = (c.clone(), x.clone());
+            r.thread("t", move |r| {
+                c.all_reduce(r, &x)?;
+                r.synchronize()
+            })?
+        };
+        thread.join(r)?;
+        if r.rank() == 0 {
+            c.all_reduce(r, &x)?;
+        }
+        Ok(())
+    });
+    let ordered = ordered(&run);
+    for wanted in [
+        "r0 thread < r0 c.all_reduce(x) on thread 1",
+        "r0 c.all_reduce(x) on default < r0 device.synchronize on thread 1",
+        "r1 c.all_reduce(x) on default < r1 device.synchronize on thread 1",
+        "r0 device.synchronize on thread 1 < r0 thread 1.join",
+    ] {
+        assert!(ordered.contains(wanted), "{wanted} in {ordered:#?}");
+    }
+}
+
 /// Of the counterexamples to all rules: steps stand in an order in which they can have happened, those that met are of
 /// several ranks or of a rank that sends to itself, and what is blocked is an operation of the run.
 #[test]

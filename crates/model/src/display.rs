@@ -129,6 +129,8 @@ impl Machine {
                 operands.extend((!reads.is_empty()).then(|| format!("reads {}", all(reads))));
                 operands.extend((!writes.is_empty()).then(|| format!("writes {}", all(writes))));
             }
+            Op::Barrier(call) => operands.extend(self.some_ranks(call.members())),
+            Op::Exchange(call) => operands.extend(self.some_ranks(&call.members)),
             _ => {}
         }
         let named = matches!(
@@ -145,6 +147,12 @@ impl Machine {
             Some(call) => format!("{call}, {operands})"),
             None => format!("{text}({operands})"),
         }
+    }
+
+    /// Which ranks take part, where not all do.
+    fn some_ranks(&self, members: &[Rank]) -> Option<String> {
+        let all = members.len() == self.config.ranks as usize;
+        (!all).then(|| ranks_in_words(members.iter().copied()))
     }
 
     fn operands_of_collective(

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::clock::{Actor, Clock};
 use crate::judge::finding::OpRef;
@@ -158,6 +158,8 @@ fn order<'a>(notes: &'a Notes, last: impl Fn(Lane) -> &'a Clock) -> Vec<(usize, 
             after[pair[0]] = &steps[pair[1]].before;
         }
     }
+    // What a lane knows as it begins, it has from the step that began it.
+    let first: FxHashSet<usize> = of_actor.values().map(|own| own[0]).collect();
     let mut met: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
     for meeting in &notes.meetings {
         for step in meeting {
@@ -167,21 +169,28 @@ fn order<'a>(notes: &'a Notes, last: impl Fn(Lane) -> &'a Clock) -> Vec<(usize, 
     let mut order = Vec::new();
     for (at, noted) in steps.iter().enumerate() {
         let known = after[at];
+        let knew = |actor| if first.contains(&at) { 0 } else { noted.before.knows(actor) };
         let partners = met.get(&at).map_or(&[][..], Vec::as_slice);
         let learned: Vec<usize> = of_actor
             .iter()
-            .filter(|(actor, _)| **actor != noted.actor && known.knows(**actor) > noted.before.knows(**actor))
+            .filter(|(actor, _)| **actor != noted.actor && known.knows(**actor) > knew(**actor))
             .filter_map(|(actor, own)| {
                 let count = own.partition_point(|step| steps[*step].epoch <= known.knows(*actor));
                 let step = *own.get(count.checked_sub(1)?)?;
                 // What was known already is nothing that this step is the first to come after.
-                (steps[step].epoch > noted.before.knows(*actor) && !partners.contains(&step)).then_some(step)
+                (steps[step].epoch > knew(*actor) && !partners.contains(&step)).then_some(step)
             })
             .collect();
+        let is_after = |known: &Clock, step: usize| known.after(steps[step].actor, steps[step].epoch);
+        // Of steps that met each is after the other: the one of the own rank stands for them.
+        let rank_of = |step: usize| steps[step].moment.op.rank;
+        let stands_first = |step: usize| (rank_of(step) != rank_of(at), step);
         let follows = |step: usize| {
-            let (actor, epoch) = (steps[step].actor, steps[step].epoch);
-            let through = learned.iter().any(|other| *other != step && after[*other].after(actor, epoch));
-            through || partners.iter().any(|partner| steps[*partner].before.after(actor, epoch))
+            let through = learned.iter().any(|other| {
+                is_after(after[*other], step)
+                    && (!is_after(after[step], *other) || stands_first(*other) < stands_first(step))
+            });
+            through || partners.iter().any(|partner| is_after(&steps[*partner].before, step))
         };
         order.extend(learned.iter().copied().filter(|step| !follows(*step)).map(|step| (step, at)));
     }

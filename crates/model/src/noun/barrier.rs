@@ -44,6 +44,14 @@ pub enum BarrierOp {
     },
 }
 
+impl BarrierOp {
+    /// World ranks that take part.
+    pub(crate) fn members(&self) -> &Arc<[Rank]> {
+        let (Self::Enter { members } | Self::AllAgree { members, .. }) = self;
+        members
+    }
+}
+
 impl Describe for BarrierOp {
     fn describe(&self, to: &mut Description<'_>) {
         match self {
@@ -84,8 +92,7 @@ impl Verb for BarrierOp {
     }
 
     fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
-        let (Self::Enter { members } | Self::AllAgree { members, .. }) = self;
-        cx.host(members);
+        cx.host(self.members());
     }
 }
 

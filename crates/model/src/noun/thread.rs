@@ -428,13 +428,10 @@ impl Cx<'_> {
 
     /// A rank that dies at this operation.
     fn dies(&mut self, verb: &dyn Verb) -> bool {
-        if !self.here().may_die(verb) {
+        if !self.here().dies_before(verb) {
             return false;
         }
         let t = self.this_mut();
-        if t.chosen.first() != Some(&1) {
-            return false;
-        }
         t.status = Status::Killed;
         t.chosen.clear();
         self.state.faults_used += 1;
@@ -504,6 +501,10 @@ impl<'a> Here<'a> {
         let Here { m, state, rank, .. } = self;
         let t = self.this();
         let (text, call, asks, kind, stream) = match t.upcoming() {
+            Next::Op(op) if self.dies_before(op.op.verb()) => {
+                let text = format!("dies before {}", m.call_text(state, rank, &op.op));
+                (text.clone(), text, false, Kind::InRole, None)
+            }
             Next::Op(op) => {
                 let stream = op.op.stream().map(|stream| m.name(stream));
                 let call = m.call_text(state, rank, &op.op);

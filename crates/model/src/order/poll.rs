@@ -281,6 +281,11 @@ impl<'a> Here<'a> {
             && verb.seen_by_others()
     }
 
+    /// Whether it was chosen that the rank dies before this operation.
+    pub(crate) fn dies_before(self, verb: &dyn Verb) -> bool {
+        self.may_die(verb) && self.this().chosen().first() == Some(&1)
+    }
+
     /// Whether the thread's next operation is on a contended object, so that its schedule is a choice.
     pub(crate) fn contended(self) -> bool {
         let Here { m, .. } = self;
