@@ -181,6 +181,51 @@ fn memory_is_told_step_by_step() {
     assert!(known > 0, "no buffer holds stripes that differ");
 }
 
+/// Where nobody specifies what memory holds, the page does not say either.
+#[test]
+fn after_what_is_undefined_no_contents_are_told() {
+    let spec = r#"
+def program(r):
+    x, y = r.malloc("x", MiB), r.malloc("y", MiB)
+    r.kernel("first", writes = [x])
+    r.synchronize()
+    y.free()
+    r.kernel("late", writes = [y])
+    r.kernel("last", writes = [x])
+
+check("c", program)
+"#;
+    let diagram = explained::diagram(&of_text("undefined", spec, Detail::Reason));
+    let told: BTreeSet<&str> = diagram.memory.contents.iter().flatten().map(String::as_str).collect();
+    let initial = ["r0.x", "r0.y", "r1.x", "r1.y"];
+    assert_eq!(
+        told,
+        BTreeSet::from_iter(["first@r0()", "first@r1()", "undefined"].into_iter().chain(initial))
+    );
+}
+
+/// What only other runs end in is not said of the one that is shown.
+#[test]
+fn the_worst_of_other_runs_is_told_as_such() {
+    let spec = r#"
+def program(r):
+    c = r.comm("c", r.world)
+    x, y = r.malloc("x", 4 * KiB), r.malloc("y", 4 * KiB)
+    r.group(lambda: (c.send(x, 1 - r.rank), c.recv(y, 1 - r.rank)))
+    if r.truth(r.all_agree(r.choose("lost", [False, True]))):
+        if r.rank == 0:
+            c.recv(x, 1)
+    else:
+        c.send(x, 1 - r.rank)
+        c.recv(y, 1 - r.rank)
+
+check("c", program)
+"#;
+    let about = explained::about(&of_text("worst", spec, Detail::Reason));
+    assert_eq!(about.outcome, "at worst gpu hang");
+    assert!(about.headline.ends_with(": at worst the GPUs never finish."), "{}", about.headline);
+}
+
 #[test]
 fn wrong_contents_are_told_with_what_was_meant() {
     enter();

@@ -290,6 +290,14 @@ impl Explored {
         if classes.contains(&Class::Undefined) { Class::ALL.into_iter().collect() } else { classes }
     }
 
+    /// What is said of the worst class that is predicted: what only other runs end in is not said of the one that is shown.
+    #[must_use]
+    pub(crate) fn at_worst(&self, words: &str) -> String {
+        let class = self.verdict.class();
+        let of_shown = self.ends.is_empty() || self.ends.iter().any(|end| Some(end.outcome.class) == class);
+        if of_shown { words.to_owned() } else { format!("at worst {words}") }
+    }
+
     /// A cost by the name that specs use.
     #[must_use]
     pub fn cost(&self, name: &str) -> Option<i64> {

@@ -128,6 +128,8 @@ pub(crate) struct MemoryNotes {
     texts: FxHashMap<Content, Arc<[String]>>,
     /// Where a run left something else than the program meant.
     wrong: Vec<WrongContent>,
+    /// Whether nobody specifies any more what memory holds.
+    undefined: bool,
 }
 
 /// A piece of memory that holds something else than the program meant, until it is written again.
@@ -201,8 +203,10 @@ impl Machine {
         }
         notes.latest.resize_with(self.config.ranks as usize, Arc::default);
         let seen = notes.seen.replace(state.clone());
+        let became_undefined =
+            std::mem::replace(&mut notes.undefined, self.undefined(state)) != notes.undefined;
         for rank in (0..self.config.ranks).map(Rank) {
-            if seen.as_ref().is_some_and(|seen| state.has_same_rank(seen, rank)) {
+            if !became_undefined && seen.as_ref().is_some_and(|seen| state.has_same_rank(seen, rank)) {
                 continue;
             }
             let memory = self.snapshot(notes, state.rank(rank), rank);
@@ -277,7 +281,14 @@ impl Machine {
             },
         });
         let blocks = blocks.collect();
-        let contents = memory.pieces().iter().map(|piece| {
+        let pieces = if notes.undefined { &[][..] } else { memory.pieces() };
+        let undefined = notes.undefined.then(|| ContentView {
+            offset_bytes: 0,
+            len_bytes: whole.memory_len_bytes,
+            stripes: Arc::new(["undefined".to_owned()]),
+            meant: None,
+        });
+        let contents = pieces.iter().map(|piece| {
             let (offset_bytes, len_bytes, content) = piece;
             let wrong = notes.wrong.iter().rev().find(|wrong| wrong.is_of((rank, id), piece));
             ContentView {
@@ -295,7 +306,7 @@ impl Machine {
             len_bytes: whole.memory_len_bytes,
             address_of: (whole.address.0 != id).then(|| self.memory_name(whole.address.0)),
             released: memory.released().is_some(),
-            contents: contents.collect(),
+            contents: contents.chain(undefined).collect(),
             blocks,
         }
     }

@@ -133,7 +133,7 @@ pub fn about(explained: &Explained) -> AboutFinding {
     let rule = shown.map(|shown| shown.broken.rule).or_else(|| run.verdict.primary());
     let outcome = match run.verdict.class() {
         Some(_) if run.verdict.latent() => "latent: it finishes all the same".to_owned(),
-        Some(class) => class.name().to_owned(),
+        Some(class) => run.at_worst(class.name()),
         None => String::new(),
     };
     let sentence = match (&run.verdict, shown, &explained.unexpected) {
@@ -172,7 +172,8 @@ fn headline(explained: &Explained, rule: Option<Rule>) -> String {
         }
         (Asked::SameOperations, ..) => "Two programs do the same.".to_owned(),
         (_, Verdict::Fails { .. }, Some(rule)) => {
-            headline::headline(rule, headline::follows(run.verdict.class().unwrap_or(Class::Undefined)))
+            let follows = headline::follows(run.verdict.class().unwrap_or(Class::Undefined));
+            headline::headline(rule, &run.at_worst(follows))
         }
         (_, Verdict::Fails { .. }, None) => "A rule is broken.".to_owned(),
         (_, Verdict::Unknown(_), _) => {

@@ -298,12 +298,7 @@ fn fails(out: &mut String, explained: &Explained, title: &str, primary: Rule) {
     let class = if run.verdict.latent() {
         "latent (it finishes all the same)".to_owned()
     } else {
-        // What only other runs end in is not said of the one that is shown.
-        let of_shown = |class| run.ends.is_empty() || run.ends.iter().any(|end| end.outcome.class == class);
-        run.verdict.class().map_or_else(String::new, |class| match of_shown(class) {
-            true => class.name().to_owned(),
-            false => format!("at worst {}", class.name()),
-        })
+        run.at_worst(run.verdict.class().map_or("", rankcheck_model::Class::name))
     };
     let lanes = lanes(shown, run.ranks);
     let drawn = draw(shown, &lanes);
