@@ -311,3 +311,44 @@ check("death", program, faults = ["death"])
     let words = ["FAILS COMM-1", "rank 0    [dies before c.init]", "rank 1    [»c.init]"];
     says("dies_before", spec, (1, &words, &["rank 0    [c.init]"]));
 }
+
+/// A launcher that ends the job ends whoever waits for a rank that is gone: a change that makes all wait for it repairs nothing.
+#[test]
+fn who_ends_the_job_repairs_nothing() {
+    let spec = r#"
+def program(r):
+    if r.rank == 0:
+        r.exit("out of memory")
+    c = r.comm("c", [1, 2])
+    x = r.malloc("x", 4 * KiB)
+    if r.rank == 1:
+        c.all_reduce(x)
+
+check("another rank is gone", program, ranks = 3, assume = [job_ends_with_a_rank])
+"#;
+    says("ends_the_job", spec, (1, &["FAILS COLL-1", "repairs   none of "], &["a barrier of all ranks"]));
+}
+
+/// Of calls that are alike, the one that only one rank makes is on the line that only that rank comes by.
+#[test]
+fn the_call_too_many_is_on_its_own_line() {
+    let spec = r#"
+def program(r, who, more):
+    c = r.comm("c", r.world)
+    x = r.malloc("x", MiB)
+    for i in range(4):
+        c.all_reduce(x)
+        if (r.rank == who and i == 2) == more:
+            c.all_reduce(x)
+        r.synchronize()
+
+check("once too often on 0", program, who = 0, more = True)
+check("once too often on 1", program, who = 1, more = True)
+check("once less on 0", program, who = 0, more = False)
+"#;
+    let words = [
+        "because   rank 0 does c.all_reduce(x) once more (said.star:8) than rank 1",
+        "because   rank 1 does c.all_reduce(x) once more (said.star:8) than rank 0",
+    ];
+    says("own_line", spec, (1, &words, &["once more (said.star:6)"]));
+}

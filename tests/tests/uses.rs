@@ -60,6 +60,8 @@ fn used() -> &'static Path {
         write("joins.star", &format!("{joins}def joined(r):\n    r.step(joins())\n{HOLDS}check(\"joined\", joined)\n"));
         write("joined.star", &format!("{joins}TEXT = joins()\n{HOLDS}"));
         write("file", "");
+        let letters: Vec<u8> = "\u{feff}vm:1:1 [0] NCCL INFO Bootstrap".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        fs::write(folder.join("windows.log"), letters).expect("a file can be written");
         folder
     })
 }
@@ -125,6 +127,7 @@ fn steady(text: &str) -> String {
 #[case::waiver_for_a_spec("check fails.star --waive HOST-1=restarted")]
 #[case::waiver_without_a_reason("check fails.star --waive HOST-1")]
 #[case::waiver_of_no_rule("check fails.star --waive HOST-99=restarted")]
+#[case::log_of_two_bytes_a_letter("check windows.log")]
 #[case::memory_that_ends("check many.star --max-memory 10MiB")]
 fn a_wrong_use_is_told(#[context] context: Context, #[case] arguments: &str) {
     let (mut told, _) = ran(&format!("rankcheck {arguments}"));

@@ -36,7 +36,8 @@ mod select;
 mod shard_file;
 mod timeline;
 
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -182,8 +183,21 @@ fn load_each(paths: &[PathBuf]) -> (Vec<Spec>, Vec<SpecError>) {
     (specs, bad)
 }
 
+/// Whether a file is a text of two bytes a letter, as PowerShell redirects one.
+fn is_utf16(path: &Path) -> bool {
+    let mut head = [0; 2];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && matches!(head, [0xff, 0xfe] | [0xfe, 0xff])
+}
+
 /// Why a file is none of the things that are known.
 fn nothing_known(path: &Path, error: &SpecError) -> SpecError {
+    if is_utf16(path) {
+        return SpecError::new(
+            format!("{} is UTF-16", path.display()),
+            Some("convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8".to_owned()),
+        );
+    }
     SpecError::new(
         format!("{} is no spec, recording, dump or log", path.display()),
         Some(format!(

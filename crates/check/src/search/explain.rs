@@ -382,7 +382,12 @@ impl Explaining<'_> {
                 let same = |a: Option<&AlikeOperation>, b: Option<&AlikeOperation>| {
                     a.map(|a| &a.op) == b.map(|b| &b.op)
                 };
-                if same(a, b) {
+                // The same call on another line stands for itself where that of this line comes next.
+                let on_line = |of: Option<&AlikeOperation>, other: Option<&AlikeOperation>| {
+                    same(of, other) && of.map(|of| of.at.op.loc) == other.map(|other| other.at.op.loc)
+                };
+                let fits_next = on_line(own.get(at + 1), b) || on_line(a, others.get(there + 1));
+                if same(a, b) && (on_line(a, b) || !fits_next) {
                     (at, there) = (at + 1, there + 1);
                     continue;
                 }

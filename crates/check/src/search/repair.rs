@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rankcheck_model::describe::{NamesOf, Naming, uses};
 use rankcheck_model::edit::OpPosition;
-use rankcheck_model::machine::Kind;
+use rankcheck_model::machine::{Kind, Launcher};
 use rankcheck_model::{
     BarrierOp, Block, CommOp, Config, GraphOp, GroupOp, IpcOp, Loc, MemoryOp, Op, Operand, Platform, PoolOp,
     Rank, Rule, Slot, Source, Statement, StreamOp, ThreadOp, ThreadStart, WindowOp,
@@ -264,6 +264,9 @@ fn verified(broken: &Broken<'_>, change: RepairChange, left: Duration) -> Option
     if first.bound.is_some() || !first.broken.is_empty() || !does_as_much(&first) || turns_data() {
         return None;
     }
+    if !holds_by_itself(broken, &change, &bounds) {
+        return None;
+    }
     let mut repair = Repair::of(change.clone());
     let others: BTreeSet<u32> = RANKS.into_iter().chain(broken.check.ranks.iter().copied()).collect();
     for ranks in others {
@@ -289,6 +292,24 @@ fn verified(broken: &Broken<'_>, change: RepairChange, left: Duration) -> Option
         }
     }
     (!turns_data()).then_some(repair)
+}
+
+/// Whether a changed program needs nobody who ends its job: without that it breaks no rule that the unchanged one keeps. What
+/// waits for a rank that is gone is ended with the job, and a change that makes all wait for it repairs nothing.
+fn holds_by_itself(broken: &Broken<'_>, change: &RepairChange, bounds: &Bounds) -> bool {
+    let config = config(broken.check, broken.ranks, broken.platform, &broken.check.assume);
+    if config.launcher == Launcher::LeavesPeers {
+        return true;
+    }
+    let alone = Config { launcher: Launcher::LeavesPeers, ..config };
+    let explored = |source: &Arc<dyn Source>, agreed| explore_agreeing(source, alone.clone(), bounds, agreed);
+    let Applied { source: changed, agreed } = change.applied(broken.source, broken.ranks, &Arc::default());
+    let (Ok(changed), Ok(unchanged)) = (explored(&changed, agreed), explored(broken.source, Vec::new()))
+    else {
+        return false;
+    };
+    let whole = changed.bound.is_none() && unchanged.bound.is_none();
+    whole && changed.broken.keys().all(|rule| unchanged.broken.contains_key(rule))
 }
 
 /// Whether all that a changed program breaks at so many ranks are mistakes that the unchanged one makes there alone, such
