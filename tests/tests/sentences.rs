@@ -352,3 +352,25 @@ check("once less on 0", program, who = 0, more = False)
     ];
     says("own_line", spec, (1, &words, &["once more (said.star:6)"]));
 }
+
+/// What one rank leaves out, all others miss.
+#[test]
+fn what_one_rank_leaves_out_is_a_cause() {
+    let spec = r#"
+def program(r, last):
+    c = r.comm("c", r.world)
+    x = r.malloc("x", MiB)
+    c.all_reduce(x)
+    r.synchronize()
+    if r.rank != last:
+        r.barrier()
+
+check("the last", program, ranks = 4, last = 3)
+check("one in the middle", program, ranks = 4, last = 2)
+"#;
+    let words = [
+        "because   ranks 0 to 2 do barrier (said.star:8), and rank 3 does not",
+        "because   ranks 0, 1 and 3 do barrier (said.star:8), and rank 2 does not",
+    ];
+    says("left_out", spec, (1, &words, &[]));
+}

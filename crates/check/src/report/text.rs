@@ -30,7 +30,7 @@ use crate::spec::Assumption;
 /// A warning in words.
 pub(super) fn warning(warning: Warning<'_>) -> String {
     match warning {
-        Warning::NothingJudged => "nothing was judged: no rank came to a collective, transfer, registration, mapping, barrier, store call, flag or mutex".to_owned(),
+        Warning::NothingJudged => "nothing was judged: no rank completed a collective, transfer, registration, mapping, barrier, store call, flag or mutex".to_owned(),
         Warning::AnotherOrder(told) => told.to_owned(),
     }
 }

@@ -83,6 +83,8 @@ pub enum Cause {
         at: Located,
         /// The same call in the same place again, without which it goes away only with this one: also what the rank does not come to.
         again: Vec<OpPosition>,
+        /// The same call of other ranks, without which it goes away only with this one.
+        also: Vec<OpPosition>,
         /// The rank that does not do it.
         peer: Rank,
     },
@@ -458,14 +460,36 @@ impl Explaining<'_> {
                 Some(trial) => !self.is_gone(trial),
                 None => true,
             };
-            return Ok(decides.then(|| Cause::Extra { at: of.at.clone(), again: Vec::new(), peer }));
+            let (again, also) = (Vec::new(), Vec::new());
+            return Ok(decides.then(|| Cause::Extra { at: of.at.clone(), again, also, peer }));
         }
         let again = self.trials.again(of.position, of.at.op.loc)?;
-        if again.is_empty() {
+        if !again.is_empty() {
+            let trial = self.trials.repaired_without(&[&[of.position], &*again].concat())?;
+            if self.is_gone(trial) {
+                return Ok(Some(Cause::Extra { at: of.at.clone(), again, also: Vec::new(), peer }));
+            }
+        }
+        // What one rank lacks is missed by all others.
+        let also = self.same_of_others(of, peer);
+        if also.is_empty() {
             return Ok(None);
         }
-        let trial = self.trials.repaired_without(&[&[of.position], &*again].concat())?;
-        Ok(self.is_gone(trial).then(|| Cause::Extra { at: of.at.clone(), again, peer }))
+        let trial = self.trials.repaired_without(&[&[of.position], &*also].concat())?;
+        Ok(self.is_gone(trial).then(|| Cause::Extra { at: of.at.clone(), again: Vec::new(), also, peer }))
+    }
+
+    /// The same call of other ranks: the how-manieth that it is on its own.
+    fn same_of_others(&self, of: &AlikeOperation, peer: Rank) -> Vec<OpPosition> {
+        let rank = of.position.rank;
+        let calls = |rank: Rank| {
+            let is = |other: &AlikeOperation| other.op == of.op && other.at.op.loc == of.at.op.loc;
+            self.alike(rank, peer).into_iter().filter(is).map(|other| other.position).collect::<Vec<_>>()
+        };
+        let Some(nth) = calls(rank).iter().position(|at| *at == of.position) else { return Vec::new() };
+        let ranks: BTreeSet<Rank> = self.shown.run.operations.iter().map(|o| o.at.op.rank).collect();
+        let others = ranks.into_iter().filter(|other| *other != rank && *other != peer);
+        others.filter_map(|other| calls(other).get(nth).copied()).collect()
     }
 
     /// An operation in whose place the peer does another. Slots before `common` are the same to both.

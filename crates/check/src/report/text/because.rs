@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use rankcheck_model::{Rank, Thread};
+use rankcheck_model::{Rank, Thread, ranks_in_words};
 
 use super::words;
 use crate::search::{Cause, Counterexample, Decided, Located};
@@ -57,13 +57,15 @@ pub(in crate::report) fn cause(shown: &Counterexample) -> Option<String> {
             let second = format!("{theirs}{op}{} ({})", in_thread(other.op.thread), other.loc);
             format!("on rank {}: {first}, and not {second}", rank.0)
         }
-        Cause::Extra { at, again, peer } => {
+        Cause::Extra { at, again, also, peer } => {
             let times = again.len() + 1;
             let (more, each) = match times {
                 1 => ("once more".to_owned(), String::new()),
                 _ => (format!("{times} times more"), format!(" {times} times")),
             };
-            let (rank, text) = (at.op.rank.0, words(shown, at));
+            let text = words(shown, at);
+            let ranks = ranks_in_words(also.iter().map(|at| at.rank).chain([at.op.rank]));
+            let does = if also.is_empty() { "does" } else { "do" };
             let made = |rank: Rank| {
                 let operations = shown.run.operations.iter();
                 operations.filter(|other| other.at.op.rank == rank && other.call == text).count()
@@ -74,9 +76,9 @@ pub(in crate::report) fn cause(shown: &Counterexample) -> Option<String> {
                 return None;
             }
             if peers > 0 {
-                format!("rank {rank} does {text} {more} ({}) than rank {}", at.loc, peer.0)
+                format!("{ranks} {does} {text} {more} ({}) than rank {}", at.loc, peer.0)
             } else {
-                format!("rank {rank} does {text}{each} ({}), and rank {} does not", at.loc, peer.0)
+                format!("{ranks} {does} {text}{each} ({}), and rank {} does not", at.loc, peer.0)
             }
         }
         Cause::Difference { at, peer } => {
