@@ -69,7 +69,7 @@ fn flag(bound: &BoundHit) -> &'static str {
         BoundHit::Steps(_) => "--max-steps",
         BoundHit::Memory(_) => "--max-memory",
         BoundHit::Interrupted(_) => "interrupted",
-        BoundHit::Behind(_) => "behind one in which a run stands still",
+        BoundHit::WaysOn => "from where a run stands still",
     }
 }
 

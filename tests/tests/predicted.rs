@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestRng, TestRunner};
 use rankcheck::device::digest::ProgramName;
 use rankcheck::device::observation::Validity;
 use rankcheck::report;
@@ -17,10 +16,10 @@ use rankcheck::search::{Basis, Bounds, Explained, Explored, Options, Verdict, pr
 use rankcheck::spec;
 use rankcheck_model::{Class, Config, Source};
 use rankcheck_real::case::{Ended, RankReport};
-
 use rankcheck_tests::random::Family;
 use rankcheck_tests::script::Trial;
 
+use crate::laws::runner;
 use crate::observed::kept;
 use crate::specs::{CheckedProgram, checked_programs, verified};
 
@@ -365,8 +364,7 @@ fn a_run_that_goes_on_ends_as_one_that_is_run_anew() {
     for CheckedProgram { name, source, config } in checked_programs() {
         compare(&name, &source, config);
     }
-    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
-    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]));
+    let mut runner = runner(7);
     let strategy = Family::General.recipes();
     for _ in 0..2_000 {
         let recipe = strategy.new_tree(&mut runner).expect("a strategy generates").current();

@@ -192,12 +192,6 @@ fn is_utf16(path: &Path) -> bool {
 
 /// Why a file is none of the things that are known.
 fn nothing_known(path: &Path, error: &SpecError) -> SpecError {
-    if is_utf16(path) {
-        return SpecError::new(
-            format!("{} is UTF-16", path.display()),
-            Some("convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8".to_owned()),
-        );
-    }
     SpecError::new(
         format!("{} is no spec, recording, dump or log", path.display()),
         Some(format!(
@@ -209,11 +203,15 @@ fn nothing_known(path: &Path, error: &SpecError) -> SpecError {
 
 /// Why nothing at all can be read from a file.
 fn unreadable(path: &Path) -> Option<SpecError> {
-    match std::fs::File::open(path).and_then(|file| file.metadata()) {
+    match File::open(path).and_then(|file| file.metadata()) {
         Err(error) => Some(SpecError::new(format!("cannot read {}: {error}", path.display()), None)),
         Ok(file) if file.is_file() && file.len() == 0 => Some(SpecError::new(
             format!("{} is empty", path.display()),
             Some("whoever wrote it may have been killed, or the disk been full".to_owned()),
+        )),
+        Ok(_) if is_utf16(path) => Some(SpecError::new(
+            format!("{} is UTF-16", path.display()),
+            Some("convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8".to_owned()),
         )),
         Ok(_) => None,
     }

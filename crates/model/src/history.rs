@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::clock::{Actor, Clock};
 use crate::judge::finding::OpRef;
@@ -158,8 +158,6 @@ fn order<'a>(notes: &'a Notes, last: impl Fn(Lane) -> &'a Clock) -> Vec<(usize, 
             after[pair[0]] = &steps[pair[1]].before;
         }
     }
-    // What a lane knows as it begins, it has from the step that began it.
-    let first: FxHashSet<usize> = of_actor.values().map(|own| own[0]).collect();
     let mut met: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
     for meeting in &notes.meetings {
         for step in meeting {
@@ -169,7 +167,9 @@ fn order<'a>(notes: &'a Notes, last: impl Fn(Lane) -> &'a Clock) -> Vec<(usize, 
     let mut order = Vec::new();
     for (at, noted) in steps.iter().enumerate() {
         let known = after[at];
-        let knew = |actor| if first.contains(&at) { 0 } else { noted.before.knows(actor) };
+        // What a lane knows as it begins, it has from the step that began it.
+        let begins = of_actor[&noted.actor][0] == at;
+        let knew = |actor| if begins { 0 } else { noted.before.knows(actor) };
         let partners = met.get(&at).map_or(&[][..], Vec::as_slice);
         let learned: Vec<usize> = of_actor
             .iter()

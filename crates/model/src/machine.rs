@@ -257,6 +257,20 @@ pub(crate) struct Pending {
     pub(crate) steps: Option<u64>,
 }
 
+impl Pending {
+    /// Takes in what another machine has to start again for, apart from what only that one contends for, and from its bound on
+    /// steps. Somebody else may have to start again here for something already.
+    pub(crate) fn learn(&mut self, other: Self) {
+        let Self { contended: _, remembered, actors, contents, source, steps: _ } = other;
+        if let Some(more) = remembered {
+            self.remembered.get_or_insert_default().extend(&more);
+        }
+        self.actors = self.actors.max(actors);
+        self.contents |= contents;
+        self.source = self.source.take().or(source);
+    }
+}
+
 /// A program on a platform.
 pub struct Machine {
     /// The program that is run.

@@ -203,8 +203,8 @@ impl Machine {
         }
         notes.latest.resize_with(self.config.ranks as usize, Arc::default);
         let seen = notes.seen.replace(state.clone());
-        let became_undefined =
-            std::mem::replace(&mut notes.undefined, self.undefined(state)) != notes.undefined;
+        let became_undefined = self.undefined(state) && !notes.undefined;
+        notes.undefined |= became_undefined;
         for rank in (0..self.config.ranks).map(Rank) {
             if !became_undefined && seen.as_ref().is_some_and(|seen| state.has_same_rank(seen, rank)) {
                 continue;
@@ -281,33 +281,41 @@ impl Machine {
             },
         });
         let blocks = blocks.collect();
-        let pieces = if notes.undefined { &[][..] } else { memory.pieces() };
-        let undefined = notes.undefined.then(|| ContentView {
-            offset_bytes: 0,
-            len_bytes: whole.memory_len_bytes,
-            stripes: Arc::new(["undefined".to_owned()]),
-            meant: None,
-        });
-        let contents = pieces.iter().map(|piece| {
-            let (offset_bytes, len_bytes, content) = piece;
-            let wrong = notes.wrong.iter().rev().find(|wrong| wrong.is_of((rank, id), piece));
-            ContentView {
-                offset_bytes: *offset_bytes,
-                len_bytes: *len_bytes,
-                stripes: Arc::clone(
-                    notes.texts.entry(content.clone()).or_insert_with(|| self.stripes(content).into()),
-                ),
-                meant: wrong.map(|wrong| Arc::clone(&wrong.meant)),
-            }
-        });
+        let contents = if notes.undefined {
+            vec![ContentView {
+                offset_bytes: 0,
+                len_bytes: whole.memory_len_bytes,
+                stripes: Arc::new(["undefined".to_owned()]),
+                meant: None,
+            }]
+        } else {
+            memory.pieces().iter().map(|piece| self.content_view(notes, (rank, id), piece)).collect()
+        };
         MemoryView {
             name: self.memory_name(id),
             allocator: memory.kind().vendor_call(),
             len_bytes: whole.memory_len_bytes,
             address_of: (whole.address.0 != id).then(|| self.memory_name(whole.address.0)),
             released: memory.released().is_some(),
-            contents: contents.chain(undefined).collect(),
+            contents,
             blocks,
+        }
+    }
+
+    fn content_view(
+        &self,
+        notes: &mut MemoryNotes,
+        of: (Rank, MemoryId),
+        piece: &(u64, u64, Content),
+    ) -> ContentView {
+        let (offset_bytes, len_bytes, content) = piece;
+        let wrong = notes.wrong.iter().rev().find(|wrong| wrong.is_of(of, piece));
+        let stripes = notes.texts.entry(content.clone()).or_insert_with(|| self.stripes(content).into());
+        ContentView {
+            offset_bytes: *offset_bytes,
+            len_bytes: *len_bytes,
+            stripes: Arc::clone(stripes),
+            meant: wrong.map(|wrong| Arc::clone(&wrong.meant)),
         }
     }
 

@@ -9,8 +9,8 @@ mod source;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use rankcheck_model::Rule;
 use rankcheck_model::machine::bytes;
+use rankcheck_model::{Class, Rule};
 
 use self::because::because;
 pub(super) use self::because::cause;
@@ -298,7 +298,7 @@ fn fails(out: &mut String, explained: &Explained, title: &str, primary: Rule) {
     let class = if run.verdict.latent() {
         "latent (it finishes all the same)".to_owned()
     } else {
-        run.at_worst(run.verdict.class().map_or("", rankcheck_model::Class::name))
+        run.at_worst(run.verdict.class().map_or("", Class::name))
     };
     let lanes = lanes(shown, run.ranks);
     let drawn = draw(shown, &lanes);

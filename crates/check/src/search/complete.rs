@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use rankcheck_model::PlatformEnds;
 use rankcheck_model::machine::{Costs, Executed, ObjectId, Tally};
 use rankcheck_model::{
-    About, Choice, Config, FindingKey, Machine, Outcome, Rank, Rule, State, Symmetry, Token,
+    About, Choice, Config, FindingKey, Machine, Outcome, PlatformEnds, Rank, Rule, State, Symmetry, Token,
 };
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -118,12 +117,10 @@ impl<R: Clone> FirstRuns<R> {
         {
             self.another_order = Some((choices, told.clone()));
         }
-        match self.outcomes.get_mut(&end.outcome) {
-            Some((_, ends)) => ends.extend(&end.on_platform),
-            None => {
-                self.outcomes.insert(Arc::clone(&end.outcome), (run.clone(), end.on_platform.clone()));
-            }
-        }
+        let known = self.outcomes.entry(Arc::clone(&end.outcome));
+        known
+            .and_modify(|(_, ends)| ends.extend(&end.on_platform))
+            .or_insert_with(|| (run.clone(), end.on_platform.clone()));
         for rule in &end.broken {
             let (fewest, first) = self.broken.entry(*rule).or_insert_with(|| (choices, Vec::new()));
             if choices == *fewest && first.len() < CANDIDATES {
@@ -283,7 +280,11 @@ impl CompleteRuns {
         let pasts = causal_pasts(&state);
         let broken = pasts.keys().copied().collect();
         let outcome = Arc::new(machine.outcome(&state));
-        let on_platform = machine.platform_ends(stands, &outcome)?;
+        let on_platform = match self.bounds.until_broken {
+            // Of a search that ends with the first run that breaks a rule, nobody asks.
+            true => PlatformEnds::as_guaranteed(&outcome),
+            false => machine.platform_ends(stands, &outcome)?,
+        };
         let another_order = machine.operands_in_another_order(&state);
         let end = RunEnd { outcome, on_platform, broken, another_order };
         let mut collected = self.locked();

@@ -388,8 +388,8 @@ impl Explaining<'_> {
                 let on_line = |of: Option<&AlikeOperation>, other: Option<&AlikeOperation>| {
                     same(of, other) && of.map(|of| of.at.op.loc) == other.map(|other| other.at.op.loc)
                 };
-                let fits_next = on_line(own.get(at + 1), b) || on_line(a, others.get(there + 1));
-                if same(a, b) && (on_line(a, b) || !fits_next) {
+                let fits_next = || on_line(own.get(at + 1), b) || on_line(a, others.get(there + 1));
+                if same(a, b) && (on_line(a, b) || !fits_next()) {
                     (at, there) = (at + 1, there + 1);
                     continue;
                 }
@@ -448,6 +448,7 @@ impl Explaining<'_> {
         if of_role || matches!(of.op, Op::Group(GroupOp::End)) {
             return Ok(None);
         }
+        let cause = |again, also| Cause::Extra { at: of.at.clone(), again, also, peer };
         // If something else breaks then, somebody needs it; what begins without its end, or ends without it, is no word about that.
         let begins = matches!(of.op, Op::Group(GroupOp::Start) | Op::Graph(GraphOp::Begin { .. }));
         let trial = match begins {
@@ -460,14 +461,13 @@ impl Explaining<'_> {
                 Some(trial) => !self.is_gone(trial),
                 None => true,
             };
-            let (again, also) = (Vec::new(), Vec::new());
-            return Ok(decides.then(|| Cause::Extra { at: of.at.clone(), again, also, peer }));
+            return Ok(decides.then(|| cause(Vec::new(), Vec::new())));
         }
         let again = self.trials.again(of.position, of.at.op.loc)?;
         if !again.is_empty() {
             let trial = self.trials.repaired_without(&[&[of.position], &*again].concat())?;
             if self.is_gone(trial) {
-                return Ok(Some(Cause::Extra { at: of.at.clone(), again, also: Vec::new(), peer }));
+                return Ok(Some(cause(again, Vec::new())));
             }
         }
         // What one rank lacks is missed by all others.
@@ -476,7 +476,7 @@ impl Explaining<'_> {
             return Ok(None);
         }
         let trial = self.trials.repaired_without(&[&[of.position], &*also].concat())?;
-        Ok(self.is_gone(trial).then(|| Cause::Extra { at: of.at.clone(), again: Vec::new(), also, peer }))
+        Ok(self.is_gone(trial).then(|| cause(Vec::new(), also)))
     }
 
     /// The same call of other ranks: the how-manieth that it is on its own.

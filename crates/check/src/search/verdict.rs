@@ -4,7 +4,6 @@
 //! the program fails, and which other rules it breaks is not known.
 //! Not here: how states are explored, and how verdicts are printed.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,9 +11,7 @@ use std::time::{Duration, Instant};
 use rankcheck_model::id::fingerprint;
 use rankcheck_model::machine::{FaultOf, InFlight, Launcher};
 use rankcheck_model::platform::UnknownPlatform;
-use rankcheck_model::{
-    Class, Config, Explain, Faults, Mode, Outcome, Platform, Rule, STATES_BEHIND, Source, SourceError,
-};
+use rankcheck_model::{Class, Config, Explain, Faults, Mode, Outcome, Platform, Rule, Source, SourceError};
 
 use super::bounds::BoundHit;
 use super::explain::counterexample;
@@ -180,12 +177,8 @@ fn both(held: Exploration, freer: Exploration) -> Exploration {
 
 /// Adds a run with an outcome, of which another one may be known.
 fn add_outcome(outcomes: &mut BTreeMap<Outcome, FirstRun>, outcome: Outcome, run: FirstRun) {
-    match outcomes.entry(outcome) {
-        Entry::Vacant(entry) => {
-            entry.insert(run);
-        }
-        Entry::Occupied(mut known) => known.get_mut().on_platform.extend(&run.on_platform),
-    }
+    let known = outcomes.entry(outcome).and_modify(|known| known.on_platform.extend(&run.on_platform));
+    known.or_insert(run);
 }
 
 /// Makes the explorations of one check, in the semantics that its options ask for, and counts them.
@@ -342,8 +335,7 @@ impl Search<'_> {
         };
         let classes: BTreeSet<Class> = ends.iter().map(|end| end.outcome.class).collect();
         let other_runs = &predict::failing(predicted) - &classes;
-        let ends_bound =
-            ends_bound.or_else(|| predict::is_cut(predicted).then_some(BoundHit::Behind(STATES_BEHIND)));
+        let ends_bound = ends_bound.or_else(|| predict::is_cut(predicted).then_some(BoundHit::WaysOn));
         // A run that ends well reassures nobody where another one does not.
         let verdict = Verdict::predicting(&exploration, &classes | &other_runs);
         let explored = Explored {

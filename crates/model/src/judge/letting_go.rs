@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use crate::judge::outcome::{Class, Outcome, RankOutcome};
-use crate::machine::{Config, InFlight, Interruption, Machine, Mode};
+use crate::machine::{Config, InFlight, Interruption, Machine, Mode, locked};
 use crate::state::{RankState, State};
 
 /// How a run may end on a platform.
@@ -18,6 +18,12 @@ pub struct PlatformEnds {
 }
 
 impl PlatformEnds {
+    /// Those of a run that ends on every platform as it is guaranteed to, or of which nobody asks more.
+    #[must_use]
+    pub fn as_guaranteed(outcome: &Outcome) -> Self {
+        Self { classes: BTreeSet::from([outcome.class]), whole: true }
+    }
+
     /// Takes in how another run may end.
     pub fn extend(&mut self, other: &Self) {
         self.classes.extend(&other.classes);
@@ -26,7 +32,7 @@ impl PlatformEnds {
 }
 
 /// So many states are looked at behind the one in which a run stands still.
-pub const STATES_BEHIND: usize = 4_096;
+const STATES_BEHIND: usize = 4_096;
 
 impl Machine {
     /// What becomes on this platform of a run that has come to this state, in which nothing can go on with guarantees alone, and
@@ -36,12 +42,11 @@ impl Machine {
     /// may. None is told if the search has to start again with more than this machine knows ([`Machine::interruption`]).
     #[must_use]
     pub fn platform_ends(&self, state: &State, outcome: &Outcome) -> Option<PlatformEnds> {
-        let as_guaranteed = PlatformEnds { classes: BTreeSet::from([outcome.class]), whole: true };
         let is_hung = |rank: &RankOutcome| matches!(rank, RankOutcome::HostHang(_) | RankOutcome::GpuHang(_));
         let lets_go = self.may_let_go.load(Ordering::Relaxed) || state.ranks().any(RankState::has_ended_dead);
         let asks = self.config.in_flight == InFlight::Nothing && !self.config.scouts;
         if !asks || !lets_go || !outcome.ranks.iter().any(is_hung) {
-            return Some(as_guaranteed);
+            return Some(PlatformEnds::as_guaranteed(outcome));
         }
         let mut config =
             Config { in_flight: InFlight::OfPlatform, mode: Mode::Reduced, ..self.config.clone() };
@@ -51,23 +56,19 @@ impl Machine {
             match beside.interruption() {
                 None => return Some(ends),
                 Some(Interruption::Contended(objects)) => config.contended.extend(objects),
-                Some(Interruption::Remember(remembered)) => {
-                    self.interrupt(|pending| pending.remembered = Some(remembered));
+                Some(
+                    Interruption::Remember(_)
+                    | Interruption::Contents
+                    | Interruption::Actors(_)
+                    | Interruption::Source(_),
+                ) => {
+                    let theirs = std::mem::take(&mut *locked(&beside.pending));
+                    self.interrupt(|pending| pending.learn(theirs));
                     return None;
                 }
-                Some(Interruption::Contents) => {
-                    self.interrupt(|pending| pending.contents = true);
-                    return None;
+                Some(Interruption::Steps(_)) => {
+                    return Some(PlatformEnds { whole: false, ..PlatformEnds::as_guaranteed(outcome) });
                 }
-                Some(Interruption::Actors(actors)) => {
-                    self.interrupt(|pending| pending.actors = Some(actors));
-                    return None;
-                }
-                Some(Interruption::Source(error)) => {
-                    self.interrupt(|pending| pending.source = Some(error));
-                    return None;
-                }
-                Some(Interruption::Steps(_)) => return Some(PlatformEnds { whole: false, ..as_guaranteed }),
             }
         }
     }
