@@ -73,10 +73,7 @@ impl Script {
 
     /// Adds an operation; returns the slot it produces, if it does.
     pub fn push(&mut self, rank: u32, thread: u32, verb: Op) -> Operand {
-        let items = &mut self.ranks[rank as usize][thread as usize];
-        let index = items.iter().map(Item::slots).sum();
-        items.push(Item::Do(verb));
-        Operand::Slot(Slot { start: ThreadStart(thread.into()), index })
+        self.add(rank, thread, Item::Do(verb))
     }
 
     /// Adds a question, and what is done where its answer is yes.
@@ -86,9 +83,14 @@ impl Script {
 
     /// Adds what depends on an earlier answer; returns the slot that its first operation produces, if it does.
     pub fn recall(&mut self, rank: u32, thread: u32, recall: Recall) -> Operand {
+        self.add(rank, thread, Item::Recall(recall))
+    }
+
+    fn add(&mut self, rank: u32, thread: u32, item: Item) -> Operand {
         let items = &mut self.ranks[rank as usize][thread as usize];
-        let index = items.iter().map(Item::slots).sum();
-        items.push(Item::Recall(recall));
+        // Most calls produce nothing, and programs of benchmarks are long.
+        let index = if item.slots() == 0 { 0 } else { items.iter().map(Item::slots).sum() };
+        items.push(item);
         Operand::Slot(Slot { start: ThreadStart(thread.into()), index })
     }
 

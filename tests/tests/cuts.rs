@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestRng, TestRunner};
+use proptest::test_runner::TestRunner;
 use rankcheck::search::explore::{Exploration, explore, explore_alone};
 use rankcheck::search::verdict::{self, Verdict};
 use rankcheck::search::{BoundHit, Bounds};
@@ -17,6 +17,7 @@ use rankcheck_tests::agreement::unnamed;
 use rankcheck_tests::random::Family;
 use rankcheck_tests::script::Trial;
 
+use crate::laws::runner;
 use crate::specs::{CheckedProgram, checked_programs};
 
 /// Cuts that are tried in all, if the time suffices.
@@ -29,11 +30,6 @@ struct Whole {
     source: Arc<dyn Source>,
     config: Config,
     exploration: Exploration,
-}
-
-fn runner() -> TestRunner {
-    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
-    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[13; 32]))
 }
 
 fn of_specs() -> Vec<Whole> {
@@ -128,7 +124,7 @@ fn cut(whole: &Whole, bounds: &Bounds) -> (Option<&'static str>, Option<String>)
 
 #[test]
 fn a_cut_exploration_says_what_it_found_and_no_more() {
-    let mut runner = runner();
+    let mut runner = runner(13);
     let mut wholes = of_random_programs(&mut runner, 400);
     let random = wholes.len();
     wholes.extend(of_specs());

@@ -10,7 +10,6 @@ use std::process::Command;
 use std::sync::Arc;
 
 use proptest::strategy::{Strategy, ValueTree};
-use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestRng, TestRunner};
 use rankcheck::closure::{Explained, Program};
 use rankcheck::report;
 use rankcheck::search::Bounds;
@@ -21,6 +20,8 @@ use rankcheck_model::{Config, Machine, Platform, Source, SourceError};
 use rankcheck_tests::random::Family;
 use rankcheck_tests::repository::{enter, specs};
 use rankcheck_tests::script::Trial;
+
+use crate::laws::runner;
 
 /// Set in the process that explores in another order.
 const IN_ANOTHER_ORDER: &str = "RANKCHECK_TEST_IN_ANOTHER_ORDER";
@@ -47,9 +48,7 @@ fn programs() -> Vec<ToExplore> {
             all.push((format!("{} {:?}", path.display(), check.name), Arc::new(source), config));
         }
     }
-    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
-    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[21; 32]));
-    let strategy = Family::General.recipes();
+    let (mut runner, strategy) = (runner(21), Family::General.recipes());
     for nth in 0..PROGRAMS {
         let recipe = strategy.new_tree(&mut runner).expect("a strategy generates").current();
         let Trial { script, config } = recipe.trial();

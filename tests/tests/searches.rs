@@ -6,13 +6,13 @@ use std::num::NonZero;
 use std::sync::Arc;
 
 use proptest::strategy::{Strategy, ValueTree};
-use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestRng, TestRunner};
 use rankcheck::search::Bounds;
 use rankcheck::search::explore::{Exploration, breadth_first, explore_alone, explore_by};
 use rankcheck_model::{Config, Source};
 use rankcheck_tests::random::Family;
 use rankcheck_tests::script::Trial;
 
+use crate::laws::runner;
 use crate::specs::{CheckedProgram, checked_programs};
 
 /// Random programs that are compared.
@@ -63,9 +63,7 @@ fn the_engine_finds_in_every_check_what_stateright_finds() {
 
 #[test]
 fn the_engine_finds_in_random_programs_what_stateright_finds() {
-    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
-    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[20; 32]));
-    let strategy = Family::General.recipes();
+    let (mut runner, strategy) = (runner(20), Family::General.recipes());
     let bounds = Bounds { states: 5_000, merge_from: u64::MAX, ..Bounds::default() };
     let mut largest = 0;
     for _ in 0..PROGRAMS {
