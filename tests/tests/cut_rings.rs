@@ -226,3 +226,121 @@ fn a_transfer_that_may_meet_either_is_not_known() {
     assert_eq!(cut.verdict, RunVerdict::Unknown, "{text}");
     assert!(text.contains("some wait for calls of which it is not known"), "{text}");
 }
+
+/// A ring drops one call after the other, so the first launch that it kept may lack some of its calls.
+#[test]
+fn a_launch_that_a_ring_has_cut_differs_from_none() {
+    let mut run = DumpedRun::new(2);
+    let all = run.all();
+    let gather = |size: i64| Call::new("_all_gather_base").input(&[size]).output(&[2 * size]).line(40);
+    for _ in 0..4 {
+        for rank in 0..2 {
+            run.begin_bracket(rank, all);
+            for size in [4, 8, 16] {
+                run.collective(rank, all, &gather(size));
+            }
+            run.end_bracket(rank, all);
+        }
+        run.complete_everything();
+    }
+    for ring in 1..=16 {
+        run.ring = 16;
+        let saved = run.save("cut-launch", Written::Torch);
+        run.ring = ring;
+        saved.write("nccl_trace_rank_0", &run.bytes(0, Written::Torch));
+        let (judged, text) = judged_in(&saved);
+        assert!(judged.rules().is_empty() && judged.verdict == RunVerdict::Holds, "{ring}: {text}");
+    }
+}
+
+/// What was sent before a collective that both have finished is not what is received behind it.
+#[test]
+fn transfers_on_both_sides_of_a_collective_do_not_meet() {
+    let mut run = DumpedRun::new(2);
+    let all = run.all();
+    let sends = run.send(1, all, 0, &Call::new("").tensor(&[8]).line(1));
+    let receives = run.recv(0, all, 1, &Call::new("").tensor(&[8]).line(1));
+    run.complete(1, sends);
+    run.complete(0, receives);
+    run.everywhere(all, &sum(64).line(2));
+    run.complete_everything();
+    run.recv(0, all, 1, &Call::new("").tensor(&[32]).line(3));
+    run.ring = 2;
+    let (judged, text) = self::judged("both-sides", &run);
+    assert!(judged.rules().is_empty(), "{text}");
+    let [root] = &judged.waits.roots[..] else { panic!("{text}") };
+    assert_eq!((root.rank, judged.verdict), (1, RunVerdict::Unknown), "{text}");
+    // Behind it, what does not fit is found.
+    run.send(1, all, 0, &Call::new("").tensor(&[8]).line(3));
+    let (judged, text) = self::judged("behind", &run);
+    assert_eq!(judged.rules().into_iter().map(|rule| rule.id()).collect::<Vec<_>>(), ["P2P-4"], "{text}");
+}
+
+/// The status of a group counts batches of transfers by their own numbers, so that one that is over is no collective.
+#[test]
+fn a_status_that_counts_transfers_finishes_no_collective() {
+    let mut run = DumpedRun::new(3);
+    let all = run.all();
+    for batch in 0..2 {
+        for rank in 0..3 {
+            if batch == 0 || rank != 2 {
+                let end = exchange(&mut run, rank, all, Some((rank + 1) % 3), (rank + 2) % 3);
+                if batch == 0 {
+                    run.complete(rank, end);
+                }
+            }
+        }
+    }
+    for rank in 0..2 {
+        for _ in 0..6 {
+            run.collective(rank, all, &sum(64).line(40));
+        }
+    }
+    let whole = run.save("cut-status", Written::Torch);
+    run.ring = 5;
+    whole.write("nccl_trace_rank_1", &run.bytes(1, Written::Torch));
+    let (judged, text) = judged_in(&whole);
+    let roots: Vec<u32> = judged.waits.roots.iter().map(|root| root.rank).collect();
+    assert_eq!((roots, &judged.waits.stale[..]), (vec![2], &[][..]), "{text}");
+}
+
+/// A device that has begun with a call is kept by nothing that was launched before it, and others' streams keep it only where
+/// they were made to.
+#[test]
+fn a_receive_that_is_posted_early_makes_no_circle() {
+    let mut run = DumpedRun::new(2);
+    let (all, pair) = (run.all(), run.group("PIPELINE", &[0, 1]));
+    run.everywhere(all, &sum(64));
+    run.complete_everything();
+    run.recv(0, pair, 1, &Call::new("").tensor(&[8]).line(20));
+    let reduces = run.everywhere(all, &sum(64).line(10));
+    let (judged, text) = self::judged("early", &run);
+    assert_eq!((judged.verdict, judged.waits.circles.len()), (RunVerdict::Unknown, 0), "{text}");
+    assert!(text.contains("calls in it are of different communicators"), "{text}");
+    for (rank, call) in (0..).zip(reduces) {
+        run.start(rank, call);
+    }
+    let (judged, text) = self::judged("begun", &run);
+    assert_eq!((judged.verdict, judged.waits.all_circles().count()), (RunVerdict::Holds, 0), "{text}");
+}
+
+/// What others need to have gone on is over, whatever an older dump says.
+#[test]
+fn a_dump_that_is_older_than_others_stands_in_nothing() {
+    let mut run = DumpedRun::new(2);
+    let all = run.all();
+    let open = run.everywhere(all, &sum(64).line(10));
+    let older = run.bytes(0, Written::Torch);
+    for (rank, call) in (0..).zip(open) {
+        run.complete(rank, call);
+    }
+    for _ in 0..3 {
+        run.everywhere(all, &sum(64).line(10));
+        run.complete_everything();
+    }
+    let saved = run.save("cut-older", Written::Torch);
+    saved.write("nccl_trace_rank_0", &older);
+    let (judged, text) = judged_in(&saved);
+    assert!(judged.waits.roots.is_empty() && judged.waits.stale == [0], "{text}");
+    assert_eq!(judged.verdict, RunVerdict::Unknown, "{text}");
+}

@@ -422,6 +422,9 @@ impl<'a> JobBuilder<'a> {
         for (_, left) in open {
             self.close(Some(left), &mut process);
         }
+        if let Some(oldest) = process.launches.first_mut().filter(|_| !from_start && !active_only) {
+            oldest.cut = may_be_cut(entries, oldest.calls.len());
+        }
         if !torchcomms {
             process.all_transfers = all_transfers(dump, entries);
         }
@@ -716,6 +719,17 @@ fn all_transfers(dump: &Dump, entries: &[LocatedEntry<'_>]) -> FxHashSet<GroupAt
     of_groups.into_iter().filter(|(_, entries)| is_whole(entries)).map(|(group, _)| group).collect()
 }
 
+/// Returns whether the oldest launch of a dump that has lost its first calls, of which so many are there, is a bracket: a ring drops
+/// one call after the other, and may have dropped some of it.
+fn may_be_cut(entries: &[LocatedEntry<'_>], calls: usize) -> bool {
+    let Some(first) = entries.first() else { return false };
+    let mut of_group = entries.iter().filter(|other| other.group == first.group);
+    let behind = of_group.nth(calls).map(|behind| behind.entry);
+    calls > 1
+        || in_bracket(first.entry)
+        || behind.is_some_and(|behind| behind.name.kind == EntryKind::Coalesced)
+}
+
 /// Returns whether a ring that has lost its first calls may have lost some that are not over: the oldest that it kept is not.
 /// Where all that is there is open, it may also be that active calls alone were written. Then the status of each group says
 /// that what was before its calls is over, and a bracket is whole.
@@ -738,16 +752,19 @@ fn lost_may_be_open(dump: &Dump, process: &Process, active_only: bool) -> bool {
         first.entry(entry.pg_id).or_insert(entry);
     }
     let is_over = |entry: &DumpEntry| {
-        let before = match is_transfer(entry) {
-            true => [entry.collective_seq_id, entry.p2p_seq_id.saturating_sub(1)],
-            false => [entry.collective_seq_id.saturating_sub(1), entry.p2p_seq_id],
+        let (collectives, transfers) = match is_transfer(entry) {
+            true => (entry.collective_seq_id, entry.p2p_seq_id.saturating_sub(1)),
+            false => (entry.collective_seq_id.saturating_sub(1), entry.p2p_seq_id),
         };
         let completed = dump.progress.get(&entry.pg_id).and_then(|progress| progress.last_completed);
+        // The status does not say which of the two it counts: it is a number of one that the other never came to.
+        let is_last = |completed: u64| {
+            let of = |own: u64, other: u64| completed == own && (other == 0 || completed > other);
+            of(collectives, transfers) || of(transfers, collectives)
+        };
         // Nothing of its group was before it, or it is known to be over.
         entry.op_id <= 1
-            || completed
-                .and_then(|completed| u64::try_from(completed).ok())
-                .is_some_and(|completed| before.contains(&completed))
+            || completed.and_then(|completed| u64::try_from(completed).ok()).is_some_and(is_last)
     };
     let all_gone_over = |(id, progress): (&i64, &GroupProgress)| {
         first.contains_key(id) || progress.last_enqueued == progress.last_completed
@@ -827,6 +844,7 @@ fn launch_of(group: GroupAt, entry: &DumpEntry, torchcomms: bool) -> DeviceLaunc
     let mut launch = DeviceLaunch {
         group,
         calls: Vec::new(),
+        cut: false,
         state: LaunchState::Open,
         created: Some(entry.time_created_ns),
         stream: None,

@@ -197,7 +197,9 @@ impl Compared {
             |member: usize, launch: u32| &job.processes[members[member].process].launches[launch as usize];
         let mut calls: Vec<(u64, usize, u32)> = Vec::new();
         for (place, member) in members.iter().enumerate() {
-            calls.extend(member.calls.iter().map(|(number, launch)| (*number, place, *launch)));
+            // Which of the others' calls those of a launch are that has lost some is not known.
+            let whole = member.calls.iter().filter(|(_, at)| !launch(place, *at).cut);
+            calls.extend(whole.map(|(number, launch)| (*number, place, *launch)));
         }
         calls.sort_unstable();
         for same in calls.chunk_by(|one, other| one.0 == other.0) {
@@ -239,8 +241,8 @@ impl Compared {
         }
     }
 
-    /// Compares the ends of transfers: the n-th with the n-th where a lane is known from its beginning; otherwise all with
-    /// all, if each end has one size.
+    /// Compares the ends of transfers: the n-th with the n-th where a lane is known from its beginning; otherwise those behind
+    /// the last collective that both have finished, if each end has one size.
     fn lanes(&mut self, positions: &Positions<'_>) {
         let job = positions.job;
         let mut told: BTreeSet<GroupAt> = BTreeSet::new();
@@ -250,21 +252,28 @@ impl Compared {
             if ends.sends.is_empty() || ends.recvs.is_empty() {
                 continue;
             }
-            self.transfers += ends.sends.len().min(ends.recvs.len()) as u64;
             self.groups.insert(lane.group);
             self.ranks.extend([lane.from, lane.to]);
             let send = |end: &(u32, u32)| &from.launches[end.0 as usize].calls[end.1 as usize];
             let recv = |end: &(u32, u32)| &to.launches[end.0 as usize].calls[end.1 as usize];
-            let mut pairs = ends.sends.iter().zip(&ends.recvs);
             let whole = [from, to].iter().all(|end| end.has_all_transfers(lane.group));
-            let differing = if whole {
-                pairs.find(|(one, other)| !same_operands(send(one), recv(other)))
-            } else {
-                let (first_send, first_recv) = (send(&ends.sends[0]), recv(&ends.recvs[0]));
-                let each = ends.sends.iter().all(|end| same_operands(first_send, send(end)))
-                    && ends.recvs.iter().all(|end| same_operands(first_recv, recv(end)));
-                pairs.next().filter(|(one, other)| each && !same_operands(send(one), recv(other)))
+            let (first_send, first_recv) = (send(&ends.sends[0]), recv(&ends.recvs[0]));
+            let has_one_size = || {
+                ends.sends.iter().all(|end| same_operands(first_send, send(end)))
+                    && ends.recvs.iter().all(|end| same_operands(first_recv, recv(end)))
             };
+            let first = match whole {
+                true => Some((0, 0)),
+                false if !has_one_size() => None,
+                // Whichever of them meet, they fit.
+                false if same_operands(first_send, first_recv) => Some((0, 0)),
+                false => positions.first_pair(*lane),
+            };
+            let pairs = first.into_iter().flat_map(|(sends, recvs)| {
+                ends.sends.iter().skip(sends).zip(ends.recvs.iter().skip(recvs))
+            });
+            self.transfers += pairs.clone().count() as u64;
+            let differing = pairs.clone().find(|(one, other)| !same_operands(send(one), recv(other)));
             if let Some((one, other)) = differing
                 && told.insert(lane.group)
             {

@@ -131,6 +131,8 @@ pub struct DeviceLaunch {
     pub group: GroupAt,
     /// The calls that it is made of.
     pub calls: Vec<LaunchedCall>,
+    /// Whether it may have begun with calls that are lost.
+    pub cut: bool,
     /// How far it is known to have come.
     pub state: LaunchState,
     /// When it was made, in nanoseconds of its process's clock.

@@ -13,7 +13,7 @@ use super::job::{
 };
 use super::left_out::{LeftOutCall, left_out};
 use super::positions::{MemberPosition, Positions, TransferLane};
-use super::waits::{JobRoot, JobWaits, LaunchAt, RootKind, not_begun};
+use super::waits::{Guess, JobRoot, JobWaits, LaunchAt, RootKind, not_begun};
 use crate::runs::judge::RunVerdict;
 
 /// A job, and what is wrong with it.
@@ -310,13 +310,22 @@ impl JudgedJob {
                     .to_owned(),
             );
         } else if waits && !self.stood_still() {
-            if !self.waits.likely_circles.is_empty() {
-                why.push(
-                    "whether the circle is one: which transfers meet in it is likely and not certain, for rings have lost \
-                     the first of them"
-                        .to_owned(),
-                );
-            }
+            let guesses = self.waits.likely_circles.iter().flat_map(|likely| &likely.guesses);
+            let guesses: BTreeSet<&Guess> = guesses.collect();
+            why.extend(guesses.into_iter().map(|guess| {
+                let likely = match guess {
+                    Guess::Transfers => {
+                        "which transfers meet in it is likely and not certain, for rings have lost the first of them"
+                    }
+                    Guess::Communicators => {
+                        "calls in it are of different communicators, which wait for one another only where their streams do"
+                    }
+                    Guess::Hosts => {
+                        "a host in it that did not launch what is waited for may be about to, and not wait for its device"
+                    }
+                };
+                format!("whether the circle is one: {likely}")
+            }));
             why.push(
                 "whether the job stood still: no call is known to have been open for longer than it may be, and whoever is \
                  waited for may only be late"

@@ -76,7 +76,8 @@ fn left_out_in(positions: &Positions<'_>, group: GroupAt) -> Option<LeftOutCall>
 fn places<'a>(positions: &Positions<'a>, member: &MemberCalls) -> Vec<(u64, &'a CallPlace)> {
     let Some(process) = positions.job.processes.get(member.process) else { return Vec::new() };
     let place = |(number, launch): &(u64, u32)| {
-        let mut calls = process.launches[*launch as usize].calls.iter();
+        let launch = &process.launches[*launch as usize];
+        let mut calls = launch.calls.iter().filter(|_| !launch.cut);
         let call = calls.find(|call| call.number == Some(*number))?;
         call.place.as_ref().map(|place| (*number, place))
     };

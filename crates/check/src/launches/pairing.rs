@@ -195,6 +195,16 @@ impl Positions<'_> {
         Some(SeenFrom { group: lane.group, sends, own, peer, own_end, peer_end })
     }
 
+    /// Returns the places of the first send and the first receive that meet in a lane that has lost its first transfers, by
+    /// the last collective that both processes have finished.
+    #[must_use]
+    pub fn first_pair(&self, lane: TransferLane) -> Option<(usize, usize)> {
+        let seen = self.seen_from(lane, self.lanes.get(&lane)?, true)?;
+        let possible = seen.shift(ShiftBy::ReceivesThatAreOver);
+        let further = seen.anchored(self).filter(|shift| possible.contains(*shift))?;
+        Some((usize::try_from(-further).unwrap_or(0), usize::try_from(further).unwrap_or(0)))
+    }
+
     /// Returns the other end of a transfer that is open.
     #[must_use]
     pub fn met(&self, lane: TransferLane, sends: bool, launch: u32, call: u32) -> MetTransfer {

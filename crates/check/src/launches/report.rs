@@ -402,9 +402,9 @@ fn rests(judged: &JudgedJob) -> Vec<String> {
             lines.push("that calls of different communicators were not in one group of calls".to_owned());
         }
     }
-    if waits && judged.waits.across_groups {
+    if waits && judged.waits.across_communicators {
         lines.push(
-            "that a device does the calls of different groups in the order in which its host made them"
+            "that a device does the calls of different communicators in the order in which its host made them"
                 .to_owned(),
         );
     }

@@ -95,8 +95,8 @@ pub struct JobWaits {
     pub roots: Vec<JobRoot>,
     /// Waits that lead back to where they begin.
     pub circles: Vec<Vec<CircleStep>>,
-    /// Those in which it is likely and not certain which transfers meet.
-    pub likely_circles: Vec<Vec<CircleStep>>,
+    /// Those in which a wait is likely and not certain.
+    pub likely_circles: Vec<LikelyCircle>,
     /// Whether it is likely and not certain of any open transfer which one it meets.
     pub guessed: bool,
     /// The first open launch of each collective, or transfer, that nothing is known to keep from going on.
@@ -107,8 +107,28 @@ pub struct JobWaits {
     pub waiting: Vec<(LaunchAt, BTreeSet<u32>)>,
     /// Ranks whose processes were looked at before others: those have finished what they had not launched.
     pub stale: Vec<u32>,
-    /// Whether a wait leads from one group to another because of the order in which a rank made its calls.
-    pub across_groups: bool,
+    /// Whether a wait leads from one communicator to another because of the order in which a rank made its calls.
+    pub across_communicators: bool,
+}
+
+/// Waits that lead back to where they begin if those are that are likely.
+#[derive(Debug)]
+pub struct LikelyCircle {
+    /// Its steps.
+    pub steps: Vec<CircleStep>,
+    /// What is likely in it.
+    pub guesses: BTreeSet<Guess>,
+}
+
+/// Why a wait is likely and not certain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Guess {
+    /// Rings have lost the first transfers, and which of the others meet is not known.
+    Transfers,
+    /// A launch waits for one before it on its device that may be another communicator's, on another stream.
+    Communicators,
+    /// A host that has not launched something need not wait for what its device has open.
+    Hosts,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,8 +145,8 @@ struct JobGraph<'a> {
     stands: Vec<Option<DeviceStands>>,
     nodes: Vec<NodeOfWaits>,
     edges: Vec<Vec<u32>>,
-    /// Edges of transfers that are likely and not certain to meet.
-    guessed: FxHashSet<(u32, u32)>,
+    /// Edges that are likely and not certain.
+    guessed: FxHashMap<(u32, u32), Guess>,
     /// Whether it is likely and not certain of any open transfer which one it meets.
     guessed_any: bool,
     unsure: Vec<bool>,
@@ -138,7 +158,15 @@ struct JobGraph<'a> {
 impl JobWaits {
     /// Returns all circles, those that are certain first.
     pub fn all_circles(&self) -> impl Iterator<Item = &Vec<CircleStep>> {
-        self.circles.iter().chain(&self.likely_circles)
+        self.circles.iter().chain(self.likely_circles.iter().map(|likely| &likely.steps))
+    }
+
+    fn add(&mut self, circle: Option<(Vec<CircleStep>, BTreeSet<Guess>)>) {
+        match circle {
+            Some((steps, guesses)) if guesses.is_empty() => self.circles.push(steps),
+            Some((steps, guesses)) => self.likely_circles.push(LikelyCircle { steps, guesses }),
+            None => {}
+        }
     }
 
     /// Returns whether anybody is named whom others wait for.
@@ -172,7 +200,7 @@ impl<'a> JobGraph<'a> {
             stands: vec![None; processes],
             nodes: (0..processes).map(NodeOfWaits::Host).collect(),
             edges: vec![Vec::new(); processes],
-            guessed: FxHashSet::default(),
+            guessed: FxHashMap::default(),
             guessed_any: false,
             unsure: vec![false; processes],
             open: vec![Vec::new(); processes],
@@ -277,7 +305,8 @@ impl<'a> JobGraph<'a> {
             let (MemberPosition::Open(launch), process) = (*position, member.process) else { continue };
             let first = self.open[process].first().is_some_and(|(first, _)| *first == launch);
             let older = self.stands[process].is_none_or(|stands| launch < stands.launch.launch);
-            if older && (everybody || others_done && first) {
+            // Who was looked at before others went on may be over with it since.
+            if older && !self.stale[process] && (everybody || others_done && first) {
                 let launch = LaunchAt { process, launch };
                 self.stands[process] = Some(DeviceStands { launch, number: nth, finished_by, passed });
             }
@@ -288,8 +317,16 @@ impl<'a> JobGraph<'a> {
         self.positions.job.processes[process].known == KnownPart::Whole && !self.stale[process]
     }
 
-    /// What a process has open before a launch.
+    /// Whether the device has begun with a launch, so that nothing before it keeps it.
+    fn has_begun(&self, at: LaunchAt) -> bool {
+        self.positions.job.processes[at.process].launches[at.launch as usize].state == LaunchState::Begun
+    }
+
+    /// What a process has open before a launch that its device has not begun with.
     fn before(&self, at: LaunchAt) -> Option<u32> {
+        if self.has_begun(at) {
+            return None;
+        }
         let open = &self.open[at.process];
         let index = open.partition_point(|(launch, _)| *launch < at.launch);
         index.checked_sub(1).map(|index| open[index].1)
@@ -306,9 +343,10 @@ impl<'a> JobGraph<'a> {
                 continue;
             }
             if self.is_known(process)
-                && let Some((_, last)) = self.open[process].last()
+                && let Some(&(_, last)) = self.open[process].last()
             {
-                self.edges[process].push(*last);
+                self.edges[process].push(last);
+                self.guessed.insert((host, last), Guess::Hosts);
             }
             let last = self.positions.job.processes[process].launches.last();
             if self.positions.job.completion == KnownCompletion::Concluded
@@ -320,9 +358,12 @@ impl<'a> JobGraph<'a> {
             for (launch, node) in self.open[process].clone() {
                 let at = LaunchAt { process, launch };
                 match self.before(at) {
-                    Some(before) => self.edges[node as usize].push(before),
+                    Some(before) => {
+                        self.edges[node as usize].push(before);
+                        self.guess_order(node, at, before);
+                    }
                     // Something that is lost may be open before it.
-                    None => self.unsure[node as usize] |= positions.job.processes[process].lost_may_be_open,
+                    None => self.unsure[node as usize] |= self.lost_may_be_before(at),
                 }
                 // Whom a collective without a number waits for is not known.
                 let calls = &positions.job.processes[process].launches[launch as usize].calls;
@@ -335,6 +376,22 @@ impl<'a> JobGraph<'a> {
                 }
                 self.connect_transfers(at, node);
             }
+        }
+    }
+
+    /// Whether something may be open before a launch that is lost.
+    fn lost_may_be_before(&self, at: LaunchAt) -> bool {
+        self.positions.job.processes[at.process].lost_may_be_open && !self.has_begun(at)
+    }
+
+    /// That a launch waits for one before it is certain where both are on one communicator: collectives of one group are.
+    /// Transfers may have one of their own for each peer.
+    fn guess_order(&mut self, from: u32, at: LaunchAt, before: u32) {
+        let Some(earlier) = self.launch(before) else { return };
+        let launch = |at: LaunchAt| &self.positions.job.processes[at.process].launches[at.launch as usize];
+        let (one, other) = (launch(at), launch(earlier));
+        if one.group != other.group || peer_of(one) != peer_of(other) {
+            self.guessed.insert((from, before), Guess::Communicators);
         }
     }
 
@@ -408,10 +465,15 @@ impl<'a> JobGraph<'a> {
                 continue;
             }
             self.guessed_any |= !meeting.sure && meeting.met != Met::Unknown;
-            if let Some(to) = to.filter(|_| !meeting.sure) {
-                self.guessed.insert((node, to));
+            if let Some(to) = to {
+                if let Met::Launched(launch) = meeting.met {
+                    self.guess_order(node, LaunchAt { process: peer, launch }, to);
+                }
+                if !meeting.sure {
+                    self.guessed.insert((node, to), Guess::Transfers);
+                }
+                self.edges[node as usize].push(to);
             }
-            self.edges[node as usize].extend(to);
         }
     }
 
@@ -446,11 +508,15 @@ impl<'a> JobGraph<'a> {
             match self.positions.position(member, nth) {
                 MemberPosition::Done => {}
                 MemberPosition::Open(launch) => {
-                    let before = self.leads_to(LaunchAt { process: member.process, launch });
-                    // Something that is lost may be open before it.
-                    let process = &self.positions.job.processes[member.process];
-                    self.unsure[node as usize] |= before.is_none() && process.lost_may_be_open;
-                    edges.extend(before);
+                    let at = LaunchAt { process: member.process, launch };
+                    match self.leads_to(at) {
+                        Some(before) => {
+                            edges.push(before);
+                            self.guess_order(node, at, before);
+                        }
+                        // Something that is lost may be open before it.
+                        None => self.unsure[node as usize] |= self.lost_may_be_before(at),
+                    }
                 }
                 MemberPosition::NotLaunched => edges.push(host),
                 MemberPosition::Unknown if !self.is_known(member.process) => edges.push(host),
@@ -485,10 +551,10 @@ impl<'a> JobGraph<'a> {
                 // Whoever waits needs all for whom it waits: a circle stands, whatever those do that somebody in it waits for too.
                 ([_], true) => {}
                 (nodes, true) if nodes.iter().any(|node| self.unsure[*node as usize]) => {}
-                (nodes, true) => {
-                    let circle = self.circle(nodes, &component).filter(|(_, certain)| *certain);
-                    waits.circles.extend(circle.map(|(steps, _)| steps));
-                }
+                (nodes, true) => match self.circle(nodes, &component) {
+                    Some((_, guesses)) if guesses.contains(&Guess::Transfers) => {}
+                    circle => waits.add(circle),
+                },
                 ([node], false) => match self.nodes[*node as usize] {
                     NodeOfWaits::Host(_) if into[*node as usize].is_empty() => {}
                     NodeOfWaits::Host(_) if self.unsure[*node as usize] => waits.unsure += 1,
@@ -508,14 +574,11 @@ impl<'a> JobGraph<'a> {
                     }
                 },
                 (nodes, false) if nodes.iter().any(|node| self.unsure[*node as usize]) => waits.unsure += 1,
-                (nodes, false) => match self.circle(nodes, &component) {
-                    Some((steps, true)) => waits.circles.push(steps),
-                    Some((steps, false)) => waits.likely_circles.push(steps),
-                    None => {}
-                },
+                (nodes, false) => waits.add(self.circle(nodes, &component)),
             }
         }
         waits.guessed = self.guessed_any;
+        waits.across_communicators = self.guessed.values().any(|guess| *guess == Guess::Communicators);
         waits.stale = (0..self.stale.len()).filter(|at| self.stale[*at]).map(|at| self.rank(at)).collect();
         let reach = |from: &[usize]| reached(&into, from);
         let roots_reached = reach(&roots);
@@ -631,26 +694,31 @@ impl<'a> JobGraph<'a> {
         Some(JobRoot { rank: self.rank(process), kind, awaited_by })
     }
 
-    /// The shortest circle of a component, as steps from process to process, and whether it is certain. One that is comes
+    /// The shortest circle of a component, as steps from process to process, and what is likely in it. One that is certain comes
     /// first.
-    fn circle(&self, nodes: &[u32], component: &[u32]) -> Option<(Vec<CircleStep>, bool)> {
+    fn circle(&self, nodes: &[u32], component: &[u32]) -> Option<(Vec<CircleStep>, BTreeSet<Guess>)> {
         let within = |node: u32| component[node as usize] == component[nodes[0] as usize];
         let shortest = |edges: &[Vec<u32>]| {
             let launches = nodes.iter().filter(|node| self.launch(**node).is_some());
             let circles = launches.take(STARTS).filter_map(|from| shortest_circle(edges, *from, within));
-            let steps = circles.map(|circle| self.steps(&circle)).filter(|steps| !steps.is_empty());
-            steps.min_by_key(Vec::len)
+            let told = circles.map(|circle| (self.steps(&circle), self.guesses(&circle)));
+            told.filter(|(steps, _)| !steps.is_empty()).min_by_key(|(steps, _)| steps.len())
         };
         if self.guessed.is_empty() {
-            return shortest(&self.edges).map(|steps| (steps, true));
+            return shortest(&self.edges);
         }
         let mut certain = vec![Vec::new(); self.edges.len()];
         for node in nodes {
             let edges = self.edges[*node as usize].iter().copied();
-            certain[*node as usize] = edges.filter(|to| !self.guessed.contains(&(*node, *to))).collect();
+            certain[*node as usize] = edges.filter(|to| !self.guessed.contains_key(&(*node, *to))).collect();
         }
-        let certain = shortest(&certain).map(|steps| (steps, true));
-        certain.or_else(|| shortest(&self.edges).map(|steps| (steps, false)))
+        shortest(&certain).or_else(|| shortest(&self.edges))
+    }
+
+    /// What is likely in a circle.
+    fn guesses(&self, circle: &[u32]) -> BTreeSet<Guess> {
+        let edges = circle.iter().zip(circle.iter().cycle().skip(1));
+        edges.filter_map(|(from, to)| self.guessed.get(&(*from, *to)).copied()).collect()
     }
 
     fn steps(&self, circle: &[u32]) -> Vec<CircleStep> {
@@ -677,7 +745,6 @@ impl<'a> JobGraph<'a> {
 
     /// Says what each rank waits in, and whether waits cross groups.
     fn tell_waiting(&self, waits: &mut JobWaits) {
-        let job = self.positions.job;
         for (process, open) in self.open.iter().enumerate() {
             let Some((launch, node)) = open.first() else { continue };
             let mut awaits = BTreeSet::new();
@@ -693,10 +760,17 @@ impl<'a> JobGraph<'a> {
                 }));
             }
             awaits.remove(&self.rank(process));
-            let groups = |launch: u32| job.processes[process].launches[launch as usize].group;
-            waits.across_groups |= open.iter().any(|(other, _)| groups(*other) != groups(*launch));
             waits.waiting.push((LaunchAt { process, launch: *launch }, awaits));
         }
+    }
+}
+
+/// The peer of a transfer that is launched by itself.
+fn peer_of(launch: &DeviceLaunch) -> Option<u32> {
+    let [call] = &launch.calls[..] else { return None };
+    match call.what {
+        What::Send(peer) | What::Recv(peer) => Some(peer),
+        What::Collective(_) | What::Unknown => None,
     }
 }
 

@@ -504,6 +504,7 @@ impl<'a> JobOfLogs<'a> {
             process.launches.push(DeviceLaunch {
                 group: *group,
                 calls: vec![launched],
+                cut: false,
                 state: LaunchState::Unclear,
                 created: call.time,
                 stream: call.stream,
@@ -594,6 +595,7 @@ fn init_of(group: GroupAt, begun_only: bool) -> DeviceLaunch {
     DeviceLaunch {
         group,
         calls: vec![call],
+        cut: false,
         state: if begun_only { LaunchState::Open } else { LaunchState::Unclear },
         created: None,
         stream: None,
