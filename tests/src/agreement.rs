@@ -251,10 +251,10 @@ fn renumberings(ranks: u32) -> Vec<Vec<Rank>> {
 fn unfolded(source: &Arc<dyn Source>, exploration: &Exploration) -> BTreeSet<Outcome> {
     let machine = Machine::new(Arc::clone(source), exploration.config.clone());
     let mut outcomes = BTreeSet::new();
-    for witness in exploration.outcomes.values() {
+    for choices in exploration.outcomes.values() {
         let mut state = machine.init();
         machine.advance(&mut state);
-        for choice in &*witness.choices {
+        for choice in &**choices {
             assert!(machine.possible(&state, choice), "a witness fits its program");
             machine.take(&mut state, choice);
             machine.advance(&mut state);

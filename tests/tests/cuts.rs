@@ -65,13 +65,12 @@ fn flag(bound: &BoundHit) -> &'static str {
         BoundHit::Steps(_) => "--max-steps",
         BoundHit::Memory(_) => "--max-memory",
         BoundHit::Interrupted(_) => "interrupted",
-        BoundHit::WaysOn => "from where a run stands still",
     }
 }
 
 /// Bounds up to just beyond what the whole exploration took; one of them, or all.
 fn bounds(whole: &Exploration, (which, states, choices, steps): (u8, u64, u32, u64)) -> Bounds {
-    let deepest = whole.outcomes.values().map(|witness| witness.choices.len()).max().unwrap_or(0);
+    let deepest = whole.outcomes.values().map(|choices| choices.len()).max().unwrap_or(0);
     let deepest = u32::try_from(deepest).expect("runs are short");
     let mut bounds = Bounds::default();
     if which % 4 != 1 {

@@ -290,6 +290,12 @@ impl Explored {
         if classes.contains(&Class::Undefined) { Class::ALL.into_iter().collect() } else { classes }
     }
 
+    /// Whether a rule is broken without any visible consequence in any run.
+    #[must_use]
+    pub(crate) fn is_latent(&self) -> bool {
+        self.verdict.latent() && self.ends_bound.is_none()
+    }
+
     /// What is said of the worst class that is predicted: what only other runs end in is not said of the one that is shown.
     #[must_use]
     pub(crate) fn at_worst(&self, words: &str) -> String {

@@ -5,5 +5,4 @@ pub(crate) mod deadlock;
 pub(crate) mod ending;
 pub(crate) mod finding;
 pub(crate) mod ledger;
-pub(crate) mod letting_go;
 pub(crate) mod outcome;

@@ -46,7 +46,6 @@ pub(crate) mod walk;
 pub use display::ranks_in_words;
 pub use id::{ThreadStart, Token};
 pub use judge::finding::{About, Finding, FindingKey, OpRef, Rule};
-pub use judge::letting_go::PlatformEnds;
 pub use machine::{
     CallError, Choice, Class, CommId, Condition, Config, Connections, Costs, Data, Ending, Explain, Faults,
     InFlight, Interruption, Machine, Mode, Nondet, Object, ObjectKind, Outcome, RankOutcome, State,

@@ -257,34 +257,20 @@ pub(crate) struct Pending {
     pub(crate) steps: Option<u64>,
 }
 
-impl Pending {
-    /// Takes in what another machine has to start again for, apart from what only that one contends for, and from its bound on
-    /// steps. Somebody else may have to start again here for something already.
-    pub(crate) fn learn(&mut self, other: Self) {
-        let Self { contended: _, remembered, actors, contents, source, steps: _ } = other;
-        if let Some(more) = remembered {
-            self.remembered.get_or_insert_default().extend(&more);
-        }
-        self.actors = self.actors.max(actors);
-        self.contents |= contents;
-        self.source = self.source.take().or(source);
-    }
-}
-
 /// A program on a platform.
 pub struct Machine {
     /// The program that is run.
     pub source: Arc<dyn Source>,
     /// How it is run.
     pub config: Config,
-    pub(crate) comms: Arc<RwLock<ContentIds<CommId, CommInfo>>>,
-    pub(crate) member_lists: Arc<MemberLists>,
-    pub(crate) terms: Arc<Mutex<Terms>>,
+    pub(crate) comms: RwLock<ContentIds<CommId, CommInfo>>,
+    pub(crate) member_lists: MemberLists,
+    pub(crate) terms: Mutex<Terms>,
     /// Streams and events that the program does not name.
-    pub(crate) own_names: Arc<Mutex<ContentIds<Token, OwnName>>>,
-    pub(crate) places: Arc<Mutex<Places>>,
+    pub(crate) own_names: Mutex<ContentIds<Token, OwnName>>,
+    pub(crate) places: Mutex<Places>,
     /// What stands at the places that were asked about.
-    place_hashes: Arc<RwLock<FxHashMap<LocId, u128>>>,
+    place_hashes: RwLock<FxHashMap<LocId, u128>>,
     pub(crate) pending: Mutex<Pending>,
     pub(crate) interrupted: AtomicBool,
     pub(crate) reached: Mutex<BTreeSet<Token>>,
@@ -293,8 +279,8 @@ pub struct Machine {
     pub(crate) notes: Mutex<Notes>,
     pub(crate) memory_notes: Mutex<MemoryNotes>,
     /// What outcomes tell of contents, and in other words: runs share them.
-    pub(crate) told_contents: Arc<Mutex<FxHashMap<Content, HeldContent>>>,
-    pub(crate) told_words: Arc<Mutex<FxHashSet<Arc<str>>>>,
+    pub(crate) told_contents: Mutex<FxHashMap<Content, HeldContent>>,
+    pub(crate) told_words: Mutex<FxHashSet<Arc<str>>>,
     /// The first two accesses by different ranks that nothing in the program orders, where it leaves out what may.
     pub(crate) taken_for_ordered: Mutex<Option<[OpRef; 2]>>,
     /// The first close of a mapping that had to wait for what used it, and what that was.
@@ -367,12 +353,12 @@ impl Machine {
         Self {
             source,
             config,
-            comms: Arc::default(),
-            member_lists: Arc::default(),
-            terms: Arc::default(),
-            own_names: Arc::default(),
-            places: Arc::default(),
-            place_hashes: Arc::default(),
+            comms: RwLock::default(),
+            member_lists: MemberLists::default(),
+            terms: Mutex::default(),
+            own_names: Mutex::default(),
+            places: Mutex::default(),
+            place_hashes: RwLock::default(),
             pending: Mutex::default(),
             interrupted: AtomicBool::new(false),
             polled: AtomicBool::new(false),
@@ -383,27 +369,12 @@ impl Machine {
             log: Mutex::default(),
             notes: Mutex::default(),
             memory_notes: Mutex::default(),
-            told_contents: Arc::default(),
-            told_words: Arc::default(),
+            told_contents: Mutex::default(),
+            told_words: Mutex::default(),
             taken_for_ordered: Mutex::default(),
             closed_in_use: Mutex::default(),
             steps: AtomicU64::new(0),
             nothing,
-        }
-    }
-
-    /// A machine for the same program that knows its states, under a configuration with as much room.
-    pub(crate) fn with_tables(&self, config: Config) -> Self {
-        Self {
-            comms: Arc::clone(&self.comms),
-            member_lists: Arc::clone(&self.member_lists),
-            terms: Arc::clone(&self.terms),
-            own_names: Arc::clone(&self.own_names),
-            places: Arc::clone(&self.places),
-            place_hashes: Arc::clone(&self.place_hashes),
-            told_contents: Arc::clone(&self.told_contents),
-            told_words: Arc::clone(&self.told_words),
-            ..Self::new(Arc::clone(&self.source), config)
         }
     }
 
@@ -501,6 +472,12 @@ impl Machine {
         locked(&self.log).clone()
     }
 
+    /// Whether NCCL may end a call before others come to it, in some execution.
+    #[must_use]
+    pub fn may_let_go(&self) -> bool {
+        self.may_let_go.load(Ordering::Relaxed)
+    }
+
     /// Whether NCCL may end a call before others come to it, in some execution, and somebody may see the difference: by asking
     /// whether work is over, or in any object that two threads touch. What orders their touches here may be a call that ends
     /// early.
@@ -509,7 +486,7 @@ impl Machine {
         let seen = self.polled.load(Ordering::Relaxed)
             || self.met.load(Ordering::Relaxed)
             || self.config.contended.iter().any(|object| object.is_shared());
-        seen && self.may_let_go.load(Ordering::Relaxed)
+        seen && self.may_let_go()
     }
 
     /// Operations executed so far, over all executions.

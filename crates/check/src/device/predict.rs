@@ -154,15 +154,15 @@ pub fn predicted(
     let config = exploration.config.clone();
     let outcomes = exploration.outcomes.len();
     let mut witnesses: Vec<_> = exploration.outcomes.into_iter().collect();
-    witnesses.sort_by(|(a, v), (b, w)| (v.choices.len(), a).cmp(&(w.choices.len(), b)));
+    witnesses.sort_by(|(a, v), (b, w)| (v.len(), a).cmp(&(w.len(), b)));
     witnesses.truncate(TRIED_AT_MOST);
     let mut digest = DigestBuilder::of(config.ranks, params, config.platform, comms);
     let mut ended = Vec::new();
-    for (_, witness) in witnesses {
+    for (_, choices) in witnesses {
         let machine = Machine::new(Arc::clone(&source), config.clone());
-        let (state, forced) = follow(&machine, &witness.choices);
+        let (state, forced) = follow(&machine, &choices);
         digest.add(&machine, &state)?;
-        ended.push((machine, state, forced, witness.choices));
+        ended.push((machine, state, forced, choices));
     }
     let element = element(&digest.dtypes());
     let runs = ended

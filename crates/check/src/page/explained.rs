@@ -132,7 +132,7 @@ pub fn about(explained: &Explained) -> AboutFinding {
     };
     let rule = shown.map(|shown| shown.broken.rule).or_else(|| run.verdict.primary());
     let outcome = match run.verdict.class() {
-        Some(_) if run.verdict.latent() => "latent: it finishes all the same".to_owned(),
+        Some(_) if run.is_latent() => "latent: it finishes all the same".to_owned(),
         Some(class) => run.at_worst(class.name()),
         None => String::new(),
     };

@@ -305,7 +305,7 @@ fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
         reason: run.bound.as_ref().map(ToString::to_string),
         rules: rules(&run.verdict),
         primary: run.verdict.primary().map(|rule| rule.id()),
-        class: if run.verdict.latent() { Some("latent") } else { run.verdict.class().map(|c| c.name()) },
+        class: if run.is_latent() { Some("latent") } else { run.verdict.class().map(|c| c.name()) },
         outcomes: run.ends.iter().map(outcome_entry).collect(),
         other_runs: run.other_runs.iter().map(|class| class.name()).collect(),
         seen: run.seen.clone(),

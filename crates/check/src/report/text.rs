@@ -295,7 +295,7 @@ fn fails(out: &mut String, explained: &Explained, title: &str, primary: Rule) {
         return;
     };
     let rule = shown.broken.rule;
-    let class = if run.verdict.latent() {
+    let class = if run.is_latent() {
         "latent (it finishes all the same)".to_owned()
     } else {
         run.at_worst(run.verdict.class().map_or("", Class::name))

@@ -120,8 +120,6 @@ pub enum BoundHit {
     Steps(u64),
     /// More bytes than the process may hold.
     Memory(u64),
-    /// More ways than are looked at that NCCL leaves open from where a run stands still.
-    WaysOn,
     /// Somebody wanted no more of it, after so many states.
     Interrupted(u64),
 }
@@ -136,9 +134,6 @@ impl std::fmt::Display for BoundHit {
             Self::Time(time) => write!(f, "stopped after {} s (--max-seconds)", time.as_secs_f64()),
             Self::Steps(steps) => write!(f, "stopped at {steps} operations in a run (--max-steps)"),
             Self::Memory(bytes) => write!(f, "stopped at {} (--max-memory)", Size(*bytes)),
-            Self::WaysOn => {
-                write!(f, "stopped at the ways that NCCL leaves open from where a run stands still")
-            }
             Self::Interrupted(1) => write!(f, "interrupted after 1 state"),
             Self::Interrupted(states) => write!(f, "interrupted after {states} states"),
         }

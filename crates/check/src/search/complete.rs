@@ -9,13 +9,13 @@ use std::time::Instant;
 
 use rankcheck_model::machine::{Costs, Executed, ObjectId, Tally};
 use rankcheck_model::{
-    About, Choice, Config, FindingKey, Machine, Outcome, PlatformEnds, Rank, Rule, State, Symmetry, Token,
+    About, Choice, Config, FindingKey, Machine, Outcome, Rank, Rule, State, Symmetry, Token,
 };
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use super::bounds::{BoundHit, Bounds};
-use super::explore::{Exploration, ExploredState, FirstRun, Witness};
+use super::explore::{Exploration, ExploredState, Witness};
 use super::graph::{Model, StateGraph, StateId, locked};
 use super::memory;
 
@@ -23,8 +23,6 @@ use super::memory;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RunEnd {
     outcome: Arc<Outcome>,
-    /// How it may end on the platform.
-    on_platform: PlatformEnds,
     /// The rules that are broken.
     broken: BTreeSet<Rule>,
     /// Where two ranks use the same buffers in another order, in words.
@@ -80,7 +78,7 @@ const CANDIDATES: usize = 64;
 /// The first complete run of each kind, fewest choices first.
 #[derive(Debug)]
 pub(super) struct FirstRuns<R> {
-    outcomes: BTreeMap<Arc<Outcome>, (R, PlatformEnds)>,
+    outcomes: BTreeMap<Arc<Outcome>, R>,
     /// By rule: the fewest choices, and the first runs after so many.
     broken: BTreeMap<Rule, (usize, Vec<R>)>,
     /// After how many choices, and in words.
@@ -117,10 +115,7 @@ impl<R: Clone> FirstRuns<R> {
         {
             self.another_order = Some((choices, told.clone()));
         }
-        let known = self.outcomes.entry(Arc::clone(&end.outcome));
-        known
-            .and_modify(|(_, ends)| ends.extend(&end.on_platform))
-            .or_insert_with(|| (run.clone(), end.on_platform.clone()));
+        self.outcomes.entry(Arc::clone(&end.outcome)).or_insert_with(|| run.clone());
         for rule in &end.broken {
             let (fewest, first) = self.broken.entry(*rule).or_insert_with(|| (choices, Vec::new()));
             if choices == *fewest && first.len() < CANDIDATES {
@@ -270,23 +265,18 @@ impl CompleteRuns {
     }
 
     /// A run that is complete, with the causal pasts of what it breaks; none if it is no run of the program.
-    pub(super) fn end(&self, machine: &Machine, stands: &State) -> Option<(RunEnd, CausalPasts)> {
-        machine.contend_blocked(stands);
-        if machine.interrupted() || machine.infeasible(stands) {
+    pub(super) fn end(&self, machine: &Machine, state: &State) -> Option<(RunEnd, CausalPasts)> {
+        machine.contend_blocked(state);
+        if machine.interrupted() || machine.infeasible(state) {
             return None;
         }
-        let mut state = stands.clone();
+        let mut state = state.clone();
         machine.finish(&mut state);
         let pasts = causal_pasts(&state);
         let broken = pasts.keys().copied().collect();
         let outcome = Arc::new(machine.outcome(&state));
-        let on_platform = match self.bounds.until_broken {
-            // Of a search that ends with the first run that breaks a rule, nobody asks.
-            true => PlatformEnds::as_guaranteed(&outcome),
-            false => machine.platform_ends(stands, &outcome)?,
-        };
         let another_order = machine.operands_in_another_order(&state);
-        let end = RunEnd { outcome, on_platform, broken, another_order };
+        let end = RunEnd { outcome, broken, another_order };
         let mut collected = self.locked();
         collected.broken.extend(&end.broken);
         if self.bounds.until_broken && !end.broken.is_empty() {
@@ -387,7 +377,7 @@ impl CompleteRuns {
         // No choices lead to the state that a run starts with, and it is not made again.
         let there = |state: &StateId| order.depth(*state) > 0;
         let shown: BTreeSet<StateId> =
-            first.outcomes.values().map(|(run, _)| run).chain(candidates()).copied().filter(there).collect();
+            first.outcomes.values().chain(candidates()).copied().filter(there).collect();
         let candidates: BTreeSet<StateId> = candidates().copied().collect();
         let mut runs: FxHashMap<StateId, ShownRun> = FxHashMap::default();
         runs.extend(alone.map(|(state, pasts)| (state, ShownRun { choices: Arc::default(), pasts })));
@@ -440,9 +430,8 @@ impl CompleteRuns {
             machine.source.symmetry() == Symmetry::Interchangeable && !collected.active.is_empty();
         let idle = |rank: &Rank| !all_alike && !collected.active.contains(rank);
         let idle_ranks = (0..machine.config.ranks).map(Rank).filter(idle).collect();
-        let told = |(outcome, (run, on_platform)): (Arc<Outcome>, (R, PlatformEnds))| {
-            (Arc::unwrap_or_clone(outcome), FirstRun { choices: shown(&run).choices, on_platform })
-        };
+        let told =
+            |(outcome, run): (Arc<Outcome>, R)| (Arc::unwrap_or_clone(outcome), shown(&run).choices);
         let outcomes = first.outcomes.into_iter().map(told);
         let broken = first.broken.iter().filter_map(|(rule, (_, runs))| {
             let witness = |ShownRun { choices, pasts }: ShownRun| Witness { choices, past: pasts[rule] };
@@ -462,6 +451,7 @@ impl CompleteRuns {
             reached: machine.reached().into_iter().map(word).collect(),
             costs: collected.costs,
             executed: collected.executed,
+            may_let_go: machine.may_let_go(),
             early_ends_may_be_seen: machine.early_ends_may_be_seen(),
             idle_ranks,
             another_order: first.another_order.map(|(_, told)| told),

@@ -17,8 +17,8 @@ use std::time::Instant;
 use rankcheck_model::id::fingerprint;
 use rankcheck_model::machine::{ConcurrentCalls, Costs, Executed};
 use rankcheck_model::{
-    Choice, Config, Interruption, Loc, Machine, Mode, Nondet, Object, ObjectKind, Outcome, PlatformEnds,
-    Rank, Rule, Source, SourceError, State, Symmetry,
+    Choice, Config, Interruption, Loc, Machine, Mode, Nondet, Object, ObjectKind, Outcome, Rank, Rule,
+    Source, SourceError, State, Symmetry,
 };
 use stateright::{Checker, Model, Property};
 
@@ -39,20 +39,12 @@ pub struct Witness {
     pub past: u64,
 }
 
-/// The first run that led to an outcome.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FirstRun {
-    /// The choices that lead to it, in original rank numbers.
-    pub choices: Arc<[Choice]>,
-    /// How the runs with this outcome may end on the platform, which may let go whom it need not hold back.
-    pub on_platform: PlatformEnds,
-}
-
 /// All that complete runs showed.
 #[derive(Debug, Clone)]
 pub struct Exploration {
-    /// Every outcome, with the first run that led to it. Up to renumbering where ranks are interchangeable.
-    pub outcomes: BTreeMap<Outcome, FirstRun>,
+    /// Every outcome, with the choices of the first run that led to it, in original rank numbers. Up to renumbering where ranks are
+    /// interchangeable.
+    pub outcomes: BTreeMap<Outcome, Arc<[Choice]>>,
     /// For each rule broken in some run, the best witness: fewest choices, then smallest causal past.
     pub broken: BTreeMap<Rule, Witness>,
     /// How many distinct states were found.
@@ -78,6 +70,8 @@ pub struct Exploration {
     pub costs: Costs,
     /// What was executed of that which a verdict is about, as maxima over ranks and runs.
     pub executed: Executed,
+    /// Whether NCCL may end a call before others come to it, in some run.
+    pub may_let_go: bool,
     /// Whether some run may depend on whether NCCL ends a call before others come to it.
     pub early_ends_may_be_seen: bool,
     /// Ranks that executed nothing of the kind in any run.

@@ -4,7 +4,7 @@
 //! the same run may go on where it stands still there: NCCL may hold a send that nobody receives yet. Its values and
 //! its schedule are taken as decided, and only what the platform leaves open is explored. One set of ends comes of it,
 //! and reports, JSON, `outcome =` and the comparison with what devices did read that set and no other. Of all other runs
-//! that break a rule only their classes are told: each goes on from where it stands still ([`PlatformEnds`]).
+//! that break a rule on the platform only their classes are told.
 //! Not here: which run is shown, and what devices did.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use rankcheck_model::machine::InFlight;
 use rankcheck_model::{
-    Choice, Class, Config, Data, Machine, Mode, Nondet, Outcome, PlatformEnds, Rank, Source, SourceError,
-    State, Thread,
+    Choice, Class, Config, Data, Machine, Mode, Nondet, Outcome, Rank, RankOutcome, Source, SourceError, State,
+    Thread,
 };
 
 use super::bounds::{BoundHit, Bounds};
@@ -92,7 +92,7 @@ pub fn ends(
     let found = explore_as_decided(&source, config, bounds, decided)?;
     let several = found.outcomes.len() > 1;
     let machine = Machine::new(source, found.config.clone());
-    let ends = found.outcomes.into_iter().map(|(outcome, witness)| {
+    let ends = found.outcomes.into_iter().map(|(outcome, choices)| {
         let basis = if outcome.data == Data::Undefined {
             Basis::Unspecified
         } else if outcome == guaranteed {
@@ -100,27 +100,36 @@ pub fn ends(
         } else {
             Basis::Measured
         };
-        let decided_by = if several { left_open(&machine, &witness.choices) } else { BTreeSet::new() };
+        let decided_by = if several { left_open(&machine, &choices) } else { BTreeSet::new() };
         PredictedEnd { outcome, decided_by, basis }
     });
     Ok(Ends { ends: ends.collect(), guaranteed: Some(guaranteed.class), bound: found.bound })
 }
 
-/// How the runs that break a rule may end on the platform.
-fn failing_runs(exploration: &Exploration) -> impl Iterator<Item = &PlatformEnds> {
-    let failing = exploration.outcomes.iter().filter(|(outcome, _)| !outcome.findings.is_empty());
-    failing.map(|(_, run)| &run.on_platform)
+/// The outcomes of runs that break a rule.
+fn broken_outcomes(exploration: &Exploration) -> impl Iterator<Item = &Outcome> {
+    exploration.outcomes.keys().filter(|outcome| !outcome.findings.is_empty())
 }
 
-/// The classes of all runs that break a rule, on the platform.
+/// The classes of all runs that break a rule.
 #[must_use]
 pub fn failing(exploration: &Exploration) -> BTreeSet<Class> {
-    failing_runs(exploration).flat_map(|ends| ends.classes.iter().copied()).collect()
+    broken_outcomes(exploration).map(|outcome| outcome.class).collect()
 }
 
-/// Whether there may be other ends of runs that break a rule.
-pub(super) fn is_cut(exploration: &Exploration) -> bool {
-    failing_runs(exploration).any(|ends| !ends.whole)
+/// Whether the platform may make something else of runs that break a rule with nothing but guarantees: of one that stands still
+/// where NCCL need not hold back everybody, or tells those who wait for a rank that is dead.
+#[must_use]
+pub fn may_end_otherwise(exploration: &Exploration) -> bool {
+    let is_dead = |rank: &RankOutcome| matches!(rank, RankOutcome::Dead(_));
+    let stands = |rank: &RankOutcome| match rank {
+        // Whoever waits may have been ended with the job.
+        RankOutcome::HostHang(_) | RankOutcome::GpuHang(_) | RankOutcome::Dead(_) => true,
+        RankOutcome::Finishes | RankOutcome::Undefined => false,
+    };
+    let ranks = || broken_outcomes(exploration).flat_map(|outcome| &outcome.ranks);
+    let lets_go = exploration.may_let_go || ranks().any(is_dead);
+    exploration.config.in_flight == InFlight::Nothing && lets_go && ranks().any(stands)
 }
 
 /// Whether a value is the platform's, and not one of the run.

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use rankcheck_model::id::fingerprint;
 use rankcheck_model::machine::{FaultOf, InFlight, Launcher};
 use rankcheck_model::platform::UnknownPlatform;
-use rankcheck_model::{Class, Config, Explain, Faults, Mode, Outcome, Platform, Rule, Source, SourceError};
+use rankcheck_model::{Class, Config, Explain, Faults, Mode, Platform, Rule, Source, SourceError};
 
 use super::bounds::BoundHit;
 use super::explain::counterexample;
-use super::explore::{Exploration, FirstRun, Witness, explore, explore_keeping};
+use super::explore::{Exploration, Witness, explore, explore_keeping};
 use super::kept::{Keeping, SearchName};
 use super::predict::{self, Ends, PredictedEnd};
 use super::repair::{Broken, repairs};
@@ -156,7 +156,7 @@ pub(crate) fn or_freer<E>(
 fn both(held: Exploration, freer: Exploration) -> Exploration {
     let mut both = held;
     for (outcome, run) in freer.outcomes {
-        add_outcome(&mut both.outcomes, outcome, run);
+        both.outcomes.entry(outcome).or_insert(run);
     }
     both.states += freer.states;
     both.steps += freer.steps;
@@ -173,12 +173,6 @@ fn both(held: Exploration, freer: Exploration) -> Exploration {
         *most = value.max(*most);
     }
     both
-}
-
-/// Adds a run with an outcome, of which another one may be known.
-fn add_outcome(outcomes: &mut BTreeMap<Outcome, FirstRun>, outcome: Outcome, run: FirstRun) {
-    let known = outcomes.entry(outcome).and_modify(|known| known.on_platform.extend(&run.on_platform));
-    known.or_insert(run);
 }
 
 /// Makes the explorations of one check, in the semantics that its options ask for, and counts them.
@@ -334,8 +328,10 @@ impl Search<'_> {
             }
         };
         let classes: BTreeSet<Class> = ends.iter().map(|end| end.outcome.class).collect();
-        let other_runs = &predict::failing(predicted) - &classes;
-        let ends_bound = ends_bound.or_else(|| predict::is_cut(predicted).then_some(BoundHit::WaysOn));
+        let all = self.all_runs(&source, predicted, &name);
+        let (all, all_bound) = all.map_err(|error| of_run(self.spec.diagnose(&error)))?;
+        let other_runs = &all - &classes;
+        let ends_bound = ends_bound.or(all_bound);
         // A run that ends well reassures nobody where another one does not.
         let verdict = Verdict::predicting(&exploration, &classes | &other_runs);
         let explored = Explored {
@@ -366,6 +362,27 @@ impl Search<'_> {
         let wanted = self.explorer.options.rule.filter(|rule| explored.broken.contains_key(rule));
         let told = explored.verdict.primary().map(|primary| wanted.unwrap_or(primary));
         Ok((explored, told.map(|rule| Failing { source, rule, exploration })))
+    }
+
+    /// The classes, on the platform, of all runs that break a rule there, and the bound that cut the search for them. Which of
+    /// several runs is shown does not decide what is said of a program, so where the platform may make something else of them
+    /// than is guaranteed, all are explored with NCCL letting go whom it need not hold back.
+    fn all_runs(
+        &mut self,
+        source: &Arc<dyn Source>,
+        exploration: &Exploration,
+        name: &SearchName,
+    ) -> Result<(BTreeSet<Class>, Option<BoundHit>), SourceError> {
+        if exploration.executions < 2 {
+            // It is the run that is shown.
+            return Ok((BTreeSet::new(), None));
+        }
+        if !predict::may_end_otherwise(exploration) {
+            return Ok((predict::failing(exploration), None));
+        }
+        let mut freer = self.explorer.explore_freer(source, freer(&exploration.config), name)?;
+        waive(&mut freer, &self.check.waive);
+        Ok((predict::failing(&freer), freer.bound))
     }
 
     /// An assumption that no program mentions is a mistake of the spec.
@@ -567,7 +584,7 @@ fn waive(exploration: &mut Exploration, waived: &BTreeMap<Rule, String>) -> BTre
     exploration.broken.retain(|rule, _| !waived.contains_key(rule));
     for (mut outcome, run) in std::mem::take(&mut exploration.outcomes) {
         outcome.findings.retain(|(rule, _)| !waived.contains_key(rule));
-        add_outcome(&mut exploration.outcomes, outcome, run);
+        exploration.outcomes.entry(outcome).or_insert(run);
     }
     found
 }
@@ -662,6 +679,9 @@ fn fails_unexpectedly(
         }
         Verdict::Fails { .. } if latent && !run.verdict.latent() => {
             Some("expected to be latent, but it has consequences".to_owned())
+        }
+        Verdict::Fails { .. } if latent => {
+            run.ends_bound.as_ref().map(|bound| format!("expected to be latent, which is not known: {bound}"))
         }
         Verdict::Fails { .. } => None,
     }
