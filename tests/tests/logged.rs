@@ -494,7 +494,7 @@ fn simulated_jobs_have_their_faults_found() {
         let broken = rules(&judged);
         let accuses = matches!(judged.verdict, RunVerdict::Fails | RunVerdict::Hangs);
         let is_step = |step: &CircleStep| judged.job.processes[step.waits_in.process].rank == rank;
-        let in_circle = judged.waits.circles.iter().flatten().any(is_step);
+        let in_circle = judged.waits.all_circles().flatten().any(is_step);
         let root = roots(&judged) == BTreeSet::from([rank]);
         let right = match fault {
             // What is over is not known, so a device that stands is not.

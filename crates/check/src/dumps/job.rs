@@ -763,8 +763,7 @@ fn lost_may_be_open(dump: &Dump, process: &Process, active_only: bool) -> bool {
             of(collectives, transfers) || of(transfers, collectives)
         };
         // Nothing of its group was before it, or it is known to be over.
-        entry.op_id <= 1
-            || completed.and_then(|completed| u64::try_from(completed).ok()).is_some_and(is_last)
+        entry.op_id <= 1 || completed.and_then(|completed| u64::try_from(completed).ok()).is_some_and(is_last)
     };
     let all_gone_over = |(id, progress): (&i64, &GroupProgress)| {
         first.contains_key(id) || progress.last_enqueued == progress.last_completed

@@ -269,9 +269,9 @@ impl Compared {
                 false if same_operands(first_send, first_recv) => Some((0, 0)),
                 false => positions.first_pair(*lane),
             };
-            let pairs = first.into_iter().flat_map(|(sends, recvs)| {
-                ends.sends.iter().skip(sends).zip(ends.recvs.iter().skip(recvs))
-            });
+            let pairs = first
+                .into_iter()
+                .flat_map(|(sends, recvs)| ends.sends.iter().skip(sends).zip(ends.recvs.iter().skip(recvs)));
             self.transfers += pairs.clone().count() as u64;
             let differing = pairs.clone().find(|(one, other)| !same_operands(send(one), recv(other)));
             if let Some((one, other)) = differing

@@ -114,7 +114,7 @@ pub struct JobWaits {
 /// Waits that lead back to where they begin if those are that are likely.
 #[derive(Debug)]
 pub struct LikelyCircle {
-    /// Its steps.
+    /// Who waits for whom in it.
     pub steps: Vec<CircleStep>,
     /// What is likely in it.
     pub guesses: BTreeSet<Guess>,
