@@ -13,6 +13,8 @@ use rankcheck_recording::{CallEvent, ProcessFile, pack};
 use rankcheck_tests::recording::{Process, Run, Saved};
 use rankcheck_tests::repository::{enter, files_under};
 
+use crate::built::folder;
+
 const MIB: u64 = 1 << 20;
 
 /// Files that are cut, if nobody says otherwise.
@@ -243,4 +245,33 @@ fn a_packed_file_has_every_event_of_the_recorded_one() {
     // And again.
     pack(&path, Some(7)).expect("it can be packed");
     assert_eq!(before, events());
+}
+
+/// Who is not seen to communicate may have done so behind the cut.
+#[test]
+fn no_recording_of_memory_that_is_shared_holds_with_a_cut() {
+    for name in ["cuda-simple-ipc-clocks", "cuda-mapped-ipc", "cuda-pool-ipc"] {
+        let copy = folder(&format!("cut-{name}"));
+        let files = files_under(&format!("tests/recordings/devices/{name}"));
+        let mut judged_so = 0;
+        for path in &files {
+            for other in &files {
+                let to = copy.join(other.file_name().expect("it is a file"));
+                std::fs::copy(other, to).expect("it can be copied");
+            }
+            let bytes = std::fs::read(path).expect("it is there");
+            let cut = copy.join(path.file_name().expect("it is a file"));
+            for nth in 1..=20 {
+                let length = bytes.len() * nth / 21;
+                std::fs::write(&cut, &bytes[..length]).expect("as before");
+                let Ok(recording) = read(&copy) else { continue };
+                let judged = judge(recording, None).expect("it can be judged");
+                judged_so += 1;
+                let text = text(&judged);
+                assert_ne!(judged.verdict, RunVerdict::Holds, "{} at {length}: {text}", cut.display());
+                assert!(!text.contains("made no call"), "{} at {length}: {text}", cut.display());
+            }
+        }
+        assert!(judged_so >= 10, "{name}: {judged_so}");
+    }
 }

@@ -46,6 +46,9 @@ impl HostStand {
             _ if program.interrupted => {
                 return told(HostDoing::Gone(format!("was interrupted{}", at_last())));
             }
+            _ if program.truncated && last.is_none() => {
+                return told(HostDoing::Gone("its file was cut before its first call".to_owned()));
+            }
             _ if program.truncated => return told(HostDoing::Between(last)),
             HostEnd::Exited(_) | HostEnd::GoesOn | HostEnd::NotRecorded | HostEnd::Waits => {}
         }

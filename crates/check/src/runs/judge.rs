@@ -16,7 +16,7 @@ use rankcheck_model::{
     Nondet, ObjectKind, OpRef, Platform, Rank, Rule, Source, SourceError, State, Symmetry, Thread,
     ThreadStart, Token, actors_per_rank, ranks_in_words,
 };
-use rankcheck_recording::Argument;
+use rankcheck_recording::{Argument, ProcessFile};
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
@@ -811,6 +811,12 @@ impl Judged {
                 format!("{path} is empty or cut off before it says what process it is of, so nothing is known of that process")
             }),
         );
+        // Who is not seen to communicate may have done so behind the cut.
+        let is_cut =
+            |path: &&PathBuf| ProcessFile::open(path).is_ok_and(|process| process.truncated().is_some());
+        why.extend(self.recording.world.bystanders.iter().filter(is_cut).map(|path| {
+            format!("{} was cut, and whether its process takes part is not known", path.display())
+        }));
         if self.orders_left > 0 {
             why.push(format!(
                 "groups launch on {} communicators in the order of their hashes, which was not recorded: one order and its reverse \
@@ -874,6 +880,9 @@ impl Judged {
                     rank.0,
                     self.recording.called(program, &last)
                 )),
+                None if program.truncated => {
+                    why.push(format!("of rank {} the file was cut, and no call of it is left", rank.0));
+                }
                 _ if program.interrupted => interrupted.push(rank),
                 _ => stopped.push(rank),
             }
