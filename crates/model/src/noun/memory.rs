@@ -71,6 +71,16 @@ impl MemoryKind {
         }
     }
 
+    /// What the vendor's call returns where there is no memory: NCCL that a call of CUDA failed (`v2.28.9:allocator.cc`), CUDA
+    /// what it is.
+    #[must_use]
+    pub fn out_of_memory(self) -> i32 {
+        match self {
+            Self::Nccl => 1,
+            Self::Cuda | Self::CuMem => 2,
+        }
+    }
+
     /// The vendor's call that allocates it.
     #[must_use]
     pub fn vendor_call(self) -> &'static str {
@@ -798,7 +808,7 @@ impl Cx<'_> {
         let (m, rank) = (self.m, self.rank);
         let Plan::Memory(address) = plan else {
             self.state.faults_used += 1;
-            self.fail(memory.call().to_owned(), 2);
+            self.fail(memory.call().to_owned(), memory.out_of_memory());
             self.done(&[Value::Null]);
             return;
         };

@@ -214,7 +214,7 @@ impl ProgramThread<'_, '_> {
     ) -> Result<Value<OnDevice>, Halt> {
         let call = kind.call().to_owned();
         if self.fails() {
-            self.failed(call, OUT_OF_MEMORY, None);
+            self.failed(call, kind.out_of_memory(), None);
             return Ok(Value::Null);
         }
         let buffer = self.inside(text, WaitsFor::Hosts, |thread| {
