@@ -310,12 +310,49 @@ def swap(r, big):
     n = 256 * MiB if r.truth(r.all_agree(r.choose("big", big))) else 4 * KiB
     c.send(x[0:n], 1 - r.rank)
     c.recv(y[0:n], 1 - r.rank)
+
+def putter(r, m):
+    m.put("k", 1)
+
+def early(r, threads):
+    c = r.comm("c", r.world)
+    x, y = r.malloc("x", 4 * KiB), r.malloc("y", 4 * KiB)
+    m = r.map("m")
+    r.group(lambda: (c.send(x, 1 - r.rank), c.recv(y, 1 - r.rank)))
+    r.synchronize()
+    threaded = r.rank == 0 and r.choose("a thread", threads)
+    if threaded:
+        t = r.thread("t", putter, m)
+    c.send(x, 1 - r.rank)
+    r.synchronize()
+    c.recv(y, 1 - r.rank)
+    r.synchronize()
+    if threaded:
+        # Whoever is let go before the thread comes by sees nothing yet.
+        if not m.has("k"):
+            c.recv(x, 1)
+        t.join()
+
+def long(r, goes_on):
+    c = r.comm("c", r.world)
+    x, y = r.malloc("x", 4 * KiB), r.malloc("y", 4 * KiB)
+    r.group(lambda: (c.send(x, 1 - r.rank), c.recv(y, 1 - r.rank)))
+    on = r.rank == 0 and r.choose("goes on", goes_on)
+    c.send(x, 1 - r.rank)
+    c.recv(y, 1 - r.rank)
+    r.synchronize()
+    if on:
+        bits = [r.choose("bit %d" % nth, [0, 1]) for nth in range(13)]
+        if not any(bits):
+            c.recv(x, 1)
 "#;
 
 /// What other runs do is what the platform makes of them, and the order of what may be chosen decides nothing of it.
 #[test]
 fn the_ends_of_other_runs_are_those_on_the_platform() {
     let programs = [
+        ("early", ["False", "True"], r#""P2P-2""#, r#"["finishes", "gpu hang"]"#),
+        ("long", ["False", "True"], r#""P2P-2""#, r#"["finishes", "gpu hang"]"#),
         ("steps", ["1", "2"], r#""P2P-2""#, r#"["finishes", "gpu hang"]"#),
         ("swap", ["False", "True"], r#""P2P-2""#, r#"["finishes", "gpu hang"]"#),
         ("one_size", ["False", "True"], r#""COMM-5", also = ["P2P-2"]"#, r#"["error", "finishes"]"#),
@@ -342,14 +379,14 @@ fn all_runs_end_on_the_platform_as_each_does() {
     let bounds = Bounds { states: 2_000, ..Bounds::default() };
     let mut compare = |name: &str, source: &Arc<dyn Source>, config: Config| {
         let explored = explore(source, config, &bounds).expect("it can be evaluated");
-        let freer = predict::may_end_otherwise(&explored)
-            .then(|| explore(source, verdict::freer(&explored.config), &bounds).expect("it can be evaluated"));
+        let freer = predict::may_end_otherwise(&explored).then(|| {
+            explore(source, verdict::freer(&explored.config), &bounds).expect("it can be evaluated")
+        });
         if explored.bound.is_some() || freer.as_ref().is_some_and(|freer| freer.bound.is_some()) {
             return;
         }
         let told = predict::failing(freer.as_ref().unwrap_or(&explored));
-        for (outcome, choices) in
-            explored.outcomes.iter().filter(|(outcome, _)| !outcome.findings.is_empty())
+        for (outcome, choices) in explored.outcomes.iter().filter(|(outcome, _)| !outcome.findings.is_empty())
         {
             let witness = Witness { choices: Arc::clone(choices), past: 0 };
             let ends = predict::ends(source, &explored, &witness, &bounds).expect("it can be evaluated");

@@ -20,8 +20,7 @@ const PROGRAMS: usize = 300;
 
 /// What two searches must agree in: all that is found, and after how many choices.
 fn found(of: &Exploration) -> impl PartialEq + std::fmt::Debug + use<> {
-    let outcomes: Vec<_> =
-        of.outcomes.iter().map(|(outcome, w)| (outcome.clone(), w.len())).collect();
+    let outcomes: Vec<_> = of.outcomes.iter().map(|(outcome, w)| (outcome.clone(), w.len())).collect();
     let broken: Vec<_> = of.broken.iter().map(|(rule, w)| (*rule, w.choices.len(), w.past)).collect();
     // Equal sets of states, not only equally many.
     let counts = (of.states, of.fingerprint, of.executions, of.steps, of.costs, of.executed);

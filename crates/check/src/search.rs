@@ -179,6 +179,9 @@ pub struct Explored {
     /// The classes, on the platform, of runs that break a rule with other values or another schedule, where the ends have none of
     /// it.
     pub other_runs: BTreeSet<Class>,
+    /// Whether the platform was found to let some run finish in which no rule is broken then. With nothing but guarantees it may break
+    /// one.
+    pub may_finish: bool,
     /// Labels that some run came by.
     pub reached: BTreeSet<String>,
     /// Costs, as maxima over ranks and runs.
@@ -280,13 +283,14 @@ impl Explored {
         setting(self.ranks, &self.params)
     }
 
-    /// The classes that a check may state: of what is predicted, of what is guaranteed, and of other runs. After what
-    /// nobody specifies, any.
+    /// The classes that a check may state: of what is predicted, of what is guaranteed, and of other runs, those too that go well on
+    /// the platform. After what nobody specifies, any.
     #[must_use]
     pub fn possible(&self) -> BTreeSet<Class> {
         let mut classes: BTreeSet<Class> = self.ends.iter().map(|end| end.outcome.class).collect();
         classes.extend(self.guaranteed);
         classes.extend(&self.other_runs);
+        classes.extend(self.may_finish.then_some(Class::Finishes));
         if classes.contains(&Class::Undefined) { Class::ALL.into_iter().collect() } else { classes }
     }
 

@@ -430,8 +430,7 @@ impl CompleteRuns {
             machine.source.symmetry() == Symmetry::Interchangeable && !collected.active.is_empty();
         let idle = |rank: &Rank| !all_alike && !collected.active.contains(rank);
         let idle_ranks = (0..machine.config.ranks).map(Rank).filter(idle).collect();
-        let told =
-            |(outcome, run): (Arc<Outcome>, R)| (Arc::unwrap_or_clone(outcome), shown(&run).choices);
+        let told = |(outcome, run): (Arc<Outcome>, R)| (Arc::unwrap_or_clone(outcome), shown(&run).choices);
         let outcomes = first.outcomes.into_iter().map(told);
         let broken = first.broken.iter().filter_map(|(rule, (_, runs))| {
             let witness = |ShownRun { choices, pasts }: ShownRun| Witness { choices, past: pasts[rule] };

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use rankcheck_model::machine::InFlight;
 use rankcheck_model::{
-    Choice, Class, Config, Data, Machine, Mode, Nondet, Outcome, Rank, RankOutcome, Source, SourceError, State,
-    Thread,
+    Choice, Class, Config, Data, Machine, Mode, Nondet, Outcome, Rank, RankOutcome, Source, SourceError,
+    State, Thread,
 };
 
 use super::bounds::{BoundHit, Bounds};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rankcheck_model::id::fingerprint;
 use rankcheck_model::machine::{FaultOf, InFlight, Launcher};
 use rankcheck_model::platform::UnknownPlatform;
-use rankcheck_model::{Class, Config, Explain, Faults, Mode, Platform, Rule, Source, SourceError};
+use rankcheck_model::{Class, Config, Explain, Faults, Mode, Outcome, Platform, Rule, Source, SourceError};
 
 use super::bounds::BoundHit;
 use super::explain::counterexample;
@@ -233,6 +233,17 @@ impl<'a> Explorer<'a> {
     }
 }
 
+/// What a platform makes of all runs of a program.
+#[derive(Default)]
+struct AllRuns {
+    /// The classes of those that break a rule there.
+    broken: BTreeSet<Class>,
+    /// Whether some run finishes and breaks none.
+    may_finish: bool,
+    /// The bound that cut the search for them.
+    bound: Option<BoundHit>,
+}
+
 /// A check, for which one exploration after the other is made.
 struct Search<'a> {
     spec: &'a Spec,
@@ -329,9 +340,9 @@ impl Search<'_> {
         };
         let classes: BTreeSet<Class> = ends.iter().map(|end| end.outcome.class).collect();
         let all = self.all_runs(&source, predicted, &name);
-        let (all, all_bound) = all.map_err(|error| of_run(self.spec.diagnose(&error)))?;
-        let other_runs = &all - &classes;
-        let ends_bound = ends_bound.or(all_bound);
+        let all = all.map_err(|error| of_run(self.spec.diagnose(&error)))?;
+        let other_runs = &all.broken - &classes;
+        let ends_bound = ends_bound.or(all.bound);
         // A run that ends well reassures nobody where another one does not.
         let verdict = Verdict::predicting(&exploration, &classes | &other_runs);
         let explored = Explored {
@@ -344,6 +355,7 @@ impl Search<'_> {
             ends,
             guaranteed,
             other_runs,
+            may_finish: all.may_finish,
             bound: exploration.bound.take(),
             ends_bound,
             seen: Vec::new(),
@@ -364,25 +376,29 @@ impl Search<'_> {
         Ok((explored, told.map(|rule| Failing { source, rule, exploration })))
     }
 
-    /// The classes, on the platform, of all runs that break a rule there, and the bound that cut the search for them. Which of
-    /// several runs is shown does not decide what is said of a program, so where the platform may make something else of them
-    /// than is guaranteed, all are explored with NCCL letting go whom it need not hold back.
+    /// What the platform makes of all runs. Which of several is shown does not decide what is said of a program, so where the
+    /// platform may make something else of them than is guaranteed, all are explored with NCCL letting go whom it need not hold back.
     fn all_runs(
         &mut self,
         source: &Arc<dyn Source>,
         exploration: &Exploration,
         name: &SearchName,
-    ) -> Result<(BTreeSet<Class>, Option<BoundHit>), SourceError> {
+    ) -> Result<AllRuns, SourceError> {
         if exploration.executions < 2 {
             // It is the run that is shown.
-            return Ok((BTreeSet::new(), None));
+            return Ok(AllRuns::default());
         }
         if !predict::may_end_otherwise(exploration) {
-            return Ok((predict::failing(exploration), None));
+            return Ok(AllRuns { broken: predict::failing(exploration), ..AllRuns::default() });
         }
         let mut freer = self.explorer.explore_freer(source, freer(&exploration.config), name)?;
         waive(&mut freer, &self.check.waive);
-        Ok((predict::failing(&freer), freer.bound))
+        let finishes = |outcome: &Outcome| outcome.class == Class::Finishes && outcome.findings.is_empty();
+        Ok(AllRuns {
+            broken: predict::failing(&freer),
+            may_finish: freer.outcomes.keys().any(finishes),
+            bound: freer.bound,
+        })
     }
 
     /// An assumption that no program mentions is a mistake of the spec.

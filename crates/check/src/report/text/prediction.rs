@@ -27,6 +27,7 @@ pub(super) fn prediction(out: &mut String, explained: &Explained) {
         }
         all.dedup();
         let mut text = all.join("; or ");
+        let and = |text: &String| if text.is_empty() { "" } else { "; " };
         if let (Verdict::Fails { primary, .. }, Some(shown)) = (&run.verdict, &explained.counterexample)
             && shown.broken.rule != *primary
         {
@@ -34,10 +35,10 @@ pub(super) fn prediction(out: &mut String, explained: &Explained) {
         }
         if !run.other_runs.is_empty() {
             let others: Vec<&str> = run.other_runs.iter().map(|class| class.name()).collect();
-            let _ = write!(text, "; other runs: {}", others.join(", "));
+            let _ = write!(text, "{}other runs: {}", and(&text), others.join(", "));
         }
         if let Some(bound) = &run.ends_bound {
-            let _ = write!(text, "; others were not looked for: {bound}");
+            let _ = write!(text, "{}others were not looked for: {bound}", and(&text));
         }
         let _ = write!(out, "\n  {label:<9} NCCL {}{unverified}: {text}", run.platform);
     }
