@@ -15,8 +15,8 @@ use rankcheck_model::describe::{NamesOf, Naming, uses};
 use rankcheck_model::edit::OpPosition;
 use rankcheck_model::machine::{Kind, Launcher};
 use rankcheck_model::{
-    BarrierOp, Block, CommOp, Config, GraphOp, GroupOp, IpcOp, Loc, MemoryOp, Op, Operand, Platform, PoolOp,
-    Rank, Rule, Slot, Source, Statement, StreamOp, ThreadOp, ThreadStart, WindowOp,
+    BarrierOp, Block, CommOp, Config, GraphOp, GroupOp, IpcOp, Loc, MemoryOp, Op, Operand, Outcome, Platform,
+    PoolOp, Rank, RankOutcome, Rule, Slot, Source, Statement, StreamOp, ThreadOp, ThreadStart, WindowOp,
 };
 
 use super::bounds::Bounds;
@@ -264,7 +264,7 @@ fn verified(broken: &Broken<'_>, change: RepairChange, left: Duration) -> Option
     if first.bound.is_some() || !first.broken.is_empty() || !does_as_much(&first) || turns_data() {
         return None;
     }
-    if !holds_by_itself(broken, &change, &bounds) {
+    if !holds_by_itself(broken, &change, &first, &bounds) {
         return None;
     }
     let mut repair = Repair::of(change.clone());
@@ -294,11 +294,18 @@ fn verified(broken: &Broken<'_>, change: RepairChange, left: Duration) -> Option
     (!turns_data()).then_some(repair)
 }
 
-/// Whether a changed program needs nobody who ends its job: without that it breaks no rule that the unchanged one keeps. What
-/// waits for a rank that is gone is ended with the job, and a change that makes all wait for it repairs nothing.
-fn holds_by_itself(broken: &Broken<'_>, change: &RepairChange, bounds: &Bounds) -> bool {
+/// Whether a changed program, of which this was explored, needs nobody who ends its job: some run of it goes well without, or it breaks
+/// no rule then that the unchanged one keeps. What waits for a rank that is gone is ended with the job, and a change that
+/// makes all wait for it in every run repairs nothing.
+fn holds_by_itself(
+    broken: &Broken<'_>,
+    change: &RepairChange,
+    explored: &Exploration,
+    bounds: &Bounds,
+) -> bool {
     let config = config(broken.check, broken.ranks, broken.platform, &broken.check.assume);
-    if config.launcher == Launcher::LeavesPeers {
+    let is_ended = |outcome: &Outcome| outcome.ranks.iter().any(|rank| matches!(rank, RankOutcome::Dead(_)));
+    if config.launcher == Launcher::LeavesPeers || !explored.outcomes.keys().all(is_ended) {
         return true;
     }
     let alone = Config { launcher: Launcher::LeavesPeers, ..config };
