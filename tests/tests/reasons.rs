@@ -86,6 +86,15 @@ impl Finding<'_> {
         let mut trials = self.trials();
         let decisions = &self.shown.run.decisions;
         match &self.shown.cause {
+            Some(Cause::Value { decision, each_time: true, .. }) => {
+                let choice = trials.choice_of(*decision).expect("it is of the run");
+                let others = trials.alternatives(choice).expect("it evaluates");
+                let mut gone = |other| trials.instead_each_time(choice, other).expect("it evaluates");
+                if !others.iter().any(|other| gone(other) == TrialResult::Gone) {
+                    wrong
+                        .push(format!("decision {decision} falls otherwise each time and the finding stays"));
+                }
+            }
             Some(Cause::Value { decision, .. } | Cause::Order { decision, .. }) => {
                 if !self.falls_otherwise(&mut trials, *decision) {
                     wrong.push(format!("decision {decision} falls otherwise and the finding stays"));

@@ -268,8 +268,8 @@ check("in each round on rank 0", logs)
 check("not on rank 1", stops, ranks = [3])
 "#;
     let one_more = "because   rank 0 does c.all_reduce(x[0:4]) (said.star:7), and rank 1 does not";
-    // What rank 0 would do in the third round, to which it does not come, is left out too.
-    let each_round = "because   rank 0 does c.all_reduce(loss) 3 times (said.star:17), and rank 1 does not";
+    // What rank 0 would do in rounds to which it does not come is left out too, and not counted.
+    let each_round = "because   rank 0 does c.all_reduce(loss) each time that it comes by (said.star:17), and rank 1 does not";
     let not_on_1 = "because   rank 0 does c.all_reduce(x[0:4]) (said.star:25), and rank 1 does not";
     says("one_more", spec, (1, &[one_more, each_round, not_on_1], &[]));
 }
@@ -373,4 +373,123 @@ check("one in the middle", program, ranks = 4, last = 2)
         "because   ranks 0, 1 and 3 do barrier (said.star:8), and rank 2 does not",
     ];
     says("left_out", spec, (1, &words, &[]));
+}
+
+/// However many ranks there are, the one that does something else is among those that are compared.
+#[test]
+fn the_rank_that_differs_is_found_among_many() {
+    let spec = r#"
+def extra(r, who):
+    c = r.comm("c", r.world)
+    x = r.malloc("x", 4 * KiB)
+    for i in range(3):
+        c.all_reduce(x)
+        if r.rank == who and i == 1:
+            c.all_reduce(x)
+    r.synchronize()
+
+def roots(r, who):
+    c = r.comm("c", r.world)
+    x = r.malloc("x", 4 * KiB)
+    c.broadcast(x, root = 1 if r.rank == who else 0)
+    r.synchronize()
+
+check("once more on 4", extra, ranks = 8, who = 4)
+check("once more on 37", extra, ranks = 64, who = 37)
+check("another root", roots, ranks = 8, who = 7)
+"#;
+    let words = [
+        "because   rank 4 does c.all_reduce(x) once more (said.star:8) than rank 0",
+        "because   rank 37 does c.all_reduce(x) once more (said.star:8) than rank 0",
+        "because   rank 0 does c.broadcast(x, root = 0) (said.star:14) where rank 7 does c.broadcast(x, root = 1)",
+    ];
+    says_with("among_many", spec, &["--repairs", "never"], (1, &words, &[]));
+}
+
+/// In a loop, what falls otherwise once may fall as before in the next round.
+#[test]
+fn what_is_decided_in_each_round_is_a_cause() {
+    let spec = r#"
+def train(r):
+    dp = r.comm("dp", r.world)
+    g = r.mem_alloc("g", 1 * MiB)
+    for step in range(3):
+        dp.all_reduce(g)
+        if r.rank == 0 and r.may("converged"):
+            break
+    r.synchronize()
+
+def skips(r):
+    dp = r.comm("dp", r.world)
+    g = r.mem_alloc("g", 1 * MiB)
+    for step in range(3):
+        if r.rank == 0 and r.may("bad batch"):
+            continue
+        dp.all_reduce(g)
+    r.synchronize()
+
+check("stops early", train)
+check("skips a batch", skips)
+"#;
+    let words = [
+        "because   on rank 0: converged = yes (said.star:7) and not always no",
+        "because   on rank 0: bad batch = yes (said.star:15) and not always no",
+    ];
+    says("each_round", spec, (1, &words, &["3 times"]));
+}
+
+/// Who decides otherwise and has nothing to do with it is not held against the rank that decides.
+#[test]
+fn a_decision_that_nobody_reads_is_no_part_of_the_cause() {
+    let spec = r#"
+def halo(r):
+    c = r.comm("c", r.world)
+    x, y = r.mem_alloc("x", 1 * MiB), r.mem_alloc("y", 1 * MiB)
+    open_end = r.may("open end")
+    def body():
+        if r.rank != 2 or not open_end:
+            c.send(x, peer = (r.rank + 1) % 3)
+        c.recv(y, peer = (r.rank - 1) % 3)
+    r.group(body)
+
+check("halo", halo, ranks = 3)
+"#;
+    says("halo", spec, (1, &["because   on rank 2: open end = yes (said.star:5)"], &["on rank 0 open end"]));
+}
+
+/// NCCL says of memory that it does not get that a call of CUDA failed, and CUDA that there is none.
+#[test]
+fn what_is_returned_without_memory_is_the_vendors_code() {
+    let spec = r#"
+def program(r, alloc):
+    x = r.mem_alloc("x", MiB) if alloc == "nccl" else r.malloc("x", MiB)
+    r.comm("c", r.world).all_reduce(x)
+
+check("nccl", program, alloc = "nccl", faults = ["alloc"])
+check("cuda", program, alloc = "cuda", faults = ["alloc"])
+"#;
+    says_with(
+        "no_memory",
+        spec,
+        &["--repairs", "never"],
+        (1, &["mem_alloc returns 1", " malloc returns 2"], &["mem_alloc returns 2"]),
+    );
+}
+
+/// Where some run of the changed program goes well without a launcher, it is a repair.
+#[test]
+fn a_barrier_repairs_a_program_in_which_ranks_may_die() {
+    let spec = r#"
+def program(r):
+    x = r.malloc("x", MiB)
+    r.store.set("h%d" % r.rank, r.ipc.export(x))
+    m = r.ipc.open(r.store.get("h%d" % (1 - r.rank)))
+    r.kernel("use", reads = [m])
+    r.synchronize()
+    r.ipc.close(m)
+    x.free()
+
+check("deaths", program, faults = ["death"], assume = [job_ends_with_a_rank])
+"#;
+    says("dies_and_ends", spec, (1, &["FAILS IPC-2", "repairs   a barrier of all ranks before x.free"], &[]));
 }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use rankcheck_model::edit::OpPosition;
 use rankcheck_model::machine::Kind;
 use rankcheck_model::{
-    Answer, Choice, GraphOp, GroupOp, Loc, Op, Question, Rank, Rule, Slot, Source, SourceError, ThreadStart,
+    Answer, Choice, GraphOp, GroupOp, Loc, LocId, Op, Question, Rank, Rule, Slot, Source, SourceError,
+    ThreadStart,
 };
 use rustc_hash::FxHashMap;
 
@@ -52,6 +53,8 @@ pub enum Cause {
         nth: usize,
         /// The value that makes the finding go away, in words.
         instead: String,
+        /// Whether the rank has to take it each time that it comes by again too.
+        each_time: bool,
         /// A decision of another rank at the same location that fell otherwise, and which of its values.
         peer: Option<(usize, usize)>,
     },
@@ -193,12 +196,12 @@ impl Explaining<'_> {
     fn find_cause(&mut self) -> Result<(), SourceError> {
         let values = self.values();
         for &(decision, nth, peer) in &values {
-            if let Some(instead) = self.other_value(decision, nth)? {
+            if let Some(instead) = self.other_value(decision, nth, EachTime::No)? {
                 let peer = match peer {
                     Some(peer) if self.is_own_affair(decision, peer)? => None,
                     peer => peer,
                 };
-                self.shown.cause = Some(Cause::Value { decision, nth, instead, peer });
+                self.shown.cause = Some(Cause::Value { decision, nth, instead, each_time: false, peer });
                 return Ok(());
             }
         }
@@ -210,6 +213,9 @@ impl Explaining<'_> {
         }
         let mut cause = self.disagreement(&values)?;
         if cause.is_none() {
+            cause = self.each_time(&values)?;
+        }
+        if cause.is_none() {
             cause = self.answer()?;
         }
         if cause.is_none() {
@@ -219,7 +225,28 @@ impl Explaining<'_> {
         Ok(())
     }
 
-    /// Whether the finding is one rank's alone, and stays where another rank, that decided otherwise, decides as it did.
+    /// A value that makes the finding go away only where the rank takes it each time that it comes by again: in a loop another
+    /// round may decide otherwise.
+    fn each_time(&mut self, values: &[DecidedValue]) -> Result<Option<Cause>, SourceError> {
+        let mut tried: Vec<usize> = Vec::new();
+        for &(decision, nth, _) in values {
+            let decisions = &self.shown.run.decisions;
+            let at = &decisions[decision].at;
+            let is_there = |of: &Decision| of.at.op.rank == at.op.rank && of.at.loc == at.loc;
+            let first = decisions.iter().position(is_there).expect("it is one of them");
+            if tried.contains(&first) {
+                continue;
+            }
+            tried.push(first);
+            if let Some(instead) = self.other_value(first, nth, EachTime::Yes)? {
+                return Ok(Some(Cause::Value { decision: first, nth, instead, each_time: true, peer: None }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether what another rank decided otherwise has nothing to do with the finding: it stays where all ranks decide alike, or,
+    /// if it is one rank's alone, where the other one decides as that did.
     fn is_own_affair(&mut self, decision: usize, (peer, nth): (usize, usize)) -> Result<bool, SourceError> {
         let decisions = &self.shown.run.decisions;
         let (of, by) = (&decisions[decision], decisions[decision].at.op.rank);
@@ -229,7 +256,8 @@ impl Explaining<'_> {
             return Ok(false);
         };
         if self.shown.broken.ops.iter().any(|at| at.op.rank != by) {
-            return Ok(false);
+            let at = of.at.loc.clone();
+            return Ok(self.trials.agreeing(&at)? == TrialResult::Stays);
         }
         let (Some(wanted), theirs) = (own.get(nth).copied(), theirs.clone()) else { return Ok(false) };
         let Some(choice) = self.trials.choice_of(peer) else { return Ok(false) };
@@ -309,6 +337,10 @@ impl Explaining<'_> {
             let same = |other: &&Decision| other.at.op.rank == of.op.rank && other.at.loc == of.loc;
             decisions[..nth].iter().filter(same).count()
         };
+        let is_named = |of: usize| {
+            let by = decisions[of].at.op.rank;
+            self.shown.broken.ops.iter().any(|at| at.op.rank == by)
+        };
         let mut all = Vec::new();
         for (nth, decision) in decisions.iter().enumerate() {
             for (value, text) in words(decision).iter().enumerate() {
@@ -319,7 +351,8 @@ impl Explaining<'_> {
                         && words(peer).get(value).is_some_and(|other| other != text)
                         && occurrence(*other) == occurrence(nth)
                 };
-                let peer = (0..decisions.len()).find(differs).map(|peer| (peer, value));
+                let peer = (0..decisions.len()).filter(differs).min_by_key(|peer| !is_named(*peer));
+                let peer = peer.map(|peer| (peer, value));
                 let usual = text.ends_with("succeeds");
                 all.push(((peer.is_none(), usual, std::cmp::Reverse(nth), value), (nth, value, peer)));
             }
@@ -329,7 +362,12 @@ impl Explaining<'_> {
     }
 
     /// Another value of a decision with which the finding goes away, in words.
-    fn other_value(&mut self, decision: usize, nth: usize) -> Result<Option<String>, SourceError> {
+    fn other_value(
+        &mut self,
+        decision: usize,
+        nth: usize,
+        each_time: EachTime,
+    ) -> Result<Option<String>, SourceError> {
         let Decided::Values { values, .. } = &self.shown.run.decisions[decision].decided else {
             return Ok(None);
         };
@@ -341,7 +379,10 @@ impl Explaining<'_> {
             if others.get(..nth) != values.get(..nth) || others.get(nth) == values.get(nth) {
                 continue;
             }
-            let trial = self.trials.instead(choice, &other)?;
+            let trial = match each_time {
+                EachTime::No => self.trials.instead(choice, &other)?,
+                EachTime::Yes => self.trials.instead_each_time(choice, &other)?,
+            };
             if self.is_gone(trial) {
                 return self.words(choice, &other, nth);
             }
@@ -533,7 +574,7 @@ impl Explaining<'_> {
         let broken: BTreeSet<Rank> = self.shown.broken.ops.iter().map(|at| at.op.rank).collect();
         let mut ranks = broken.clone();
         ranks.extend(self.shown.essential.iter().map(|at| at.op.rank));
-        let ranks: Vec<Rank> = ranks.into_iter().take(4).collect();
+        let ranks = self.unlike(ranks);
         let pairs = ranks.iter().enumerate();
         let mut pairs: Vec<(Rank, Rank)> =
             pairs.flat_map(|(nth, a)| ranks[nth + 1..].iter().map(|b| (*a, *b))).collect();
@@ -547,6 +588,37 @@ impl Explaining<'_> {
             pairs.push((a, b));
         }
         pairs
+    }
+
+    /// Of many ranks a few, of those that did the same one: those first that came by other places than most, then those that did
+    /// something else there.
+    fn unlike(&self, ranks: BTreeSet<Rank>) -> Vec<Rank> {
+        if ranks.len() <= COMPARED {
+            return ranks.into_iter().collect();
+        }
+        let mut came_by: BTreeMap<Vec<LocId>, Vec<Rank>> = BTreeMap::new();
+        let mut did: FxHashMap<Vec<Op>, Vec<Rank>> = FxHashMap::default();
+        for rank in ranks {
+            let own = self.alike(rank, rank);
+            came_by.entry(own.iter().map(|of| of.at.op.loc).collect()).or_default().push(rank);
+            did.entry(own.into_iter().map(|of| of.op).collect()).or_default().push(rank);
+        }
+        let firsts = |of: Vec<Vec<Rank>>| {
+            let most = of.iter().map(|ranks| (ranks.len(), std::cmp::Reverse(ranks[0]))).max();
+            let mut firsts: Vec<(usize, Rank)> = of.iter().map(|ranks| (ranks.len(), ranks[0])).collect();
+            // What most did is what the others are held against.
+            firsts.sort_by_key(|first| (Some((first.0, std::cmp::Reverse(first.1))) != most, *first));
+            firsts.into_iter().map(|(_, rank)| rank)
+        };
+        let mut few: Vec<Rank> = Vec::new();
+        let all = firsts(came_by.into_values().collect()).chain(firsts(did.into_values().collect()));
+        for rank in all {
+            if few.len() < COMPARED && !few.contains(&rank) {
+                few.push(rank);
+            }
+        }
+        few.sort_unstable();
+        few
     }
 
     /// The operations of a rank's first thread that ranks usually do alike. What they do in roles is no difference:
@@ -576,6 +648,16 @@ impl Explaining<'_> {
         });
         known.collect()
     }
+}
+
+/// Ranks of which each is compared with each.
+const COMPARED: usize = 4;
+
+/// Whether a rank takes another value each time that it comes by a place again.
+#[derive(Clone, Copy)]
+enum EachTime {
+    No,
+    Yes,
 }
 
 /// A decision, which of its values is meant, and the same of a rank that decided otherwise in the same place.

@@ -5,16 +5,15 @@
 //! What the change newly leaves open is explored, and the finding is gone only if no completion shows it.
 //! Not here: what is tried, and what is said about it ([`super::explain`]).
 
+mod performed;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::sync::Arc;
 
-use rankcheck_model::describe::{NamesOf, uses};
 use rankcheck_model::edit::{Edits, OpPosition};
 use rankcheck_model::{
     About, Answer, Choice, Config, Explain, FindingKey, Interruption, Loc, LocId, Machine, Mode, Op, OpRef,
-    Question, Rank, Rule, Slot, Source, SourceError, State, Statement, Symmetry, Terminator, Thread,
-    ThreadStart,
+    Rank, Rule, Slot, Source, SourceError, State, Symmetry, Thread, ThreadStart,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -23,6 +22,9 @@ use super::changed::changed;
 use super::explore::explore_agreeing;
 use super::replay::{Decision, decision};
 use super::turn::{Turn, fails};
+use performed::{PerformedOps, performed};
+
+pub use performed::Performed;
 
 /// What a change does to the finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,21 +35,6 @@ pub enum TrialResult {
     Gone,
     /// The trials together took more operations than they may, or this one has too many completions.
     Unknown,
-}
-
-/// An operation that the shown run came by, done or blocked.
-#[derive(Debug, Clone)]
-pub struct Performed {
-    /// Its rank, thread and position in the run.
-    pub at: OpPosition,
-    /// What is done; none for a question.
-    pub op: Option<Op>,
-    /// What is asked, and the answer; none for an operation.
-    pub answered: Option<(Question, Answer)>,
-    /// Slots that it uses.
-    pub uses: Vec<Slot>,
-    /// Slots of its thread that it produces.
-    pub produces: Range<u32>,
 }
 
 /// What a choice of the run was about, and what was chosen.
@@ -95,6 +82,13 @@ const COMPLETIONS: usize = 64;
 const AGREEING_STATES: u64 = 2_000;
 /// How often a run is begun again at most, each time with more known to be contended.
 const ATTEMPTS: usize = 8;
+
+/// Values that a rank takes in one place.
+struct PlacedValues {
+    rank: Rank,
+    loc: LocId,
+    values: Vec<u32>,
+}
 
 /// Why a run has to be begun again, or cannot be made.
 enum Again {
@@ -227,6 +221,25 @@ impl KnownRun {
     }
 
     /// The moment before anything has happened.
+    /// The values of a choice, and where they are taken.
+    fn place(&self, state: &State, choice: &Choice) -> Option<PlacedValues> {
+        let Choice::Value(rank, thread, values) = choice else { return None };
+        let loc = self.machine.next_op(state, *rank, *thread).loc;
+        Some(PlacedValues { rank: *rank, loc, values: values.clone() })
+    }
+
+    /// Leaves of the choices those in which a rank takes the same values in a place as it always does, if it can.
+    fn keep_always(&self, state: &State, always: &PlacedValues, choices: &mut Vec<Choice>) {
+        let is_there = |placed: &PlacedValues| (placed.rank, placed.loc) == (always.rank, always.loc);
+        let takes = |choice: &Choice| {
+            let placed = self.place(state, choice).filter(is_there);
+            placed.is_none_or(|placed| placed.values == always.values)
+        };
+        if choices.iter().any(takes) {
+            choices.retain(takes);
+        }
+    }
+
     fn start(&self) -> Reached {
         Reached { state: self.machine.init(), taken: vec![false; self.chosen.len()] }
     }
@@ -485,17 +498,14 @@ impl<'a> Trials<'a> {
         ranks.map(twin).collect()
     }
 
-    /// What completions of a run from this moment show.
-    fn complete(&mut self, base: usize, moment: Reached) -> Result<TrialResult, Again> {
-        self.complete_until(base, moment, Self::shows)
-    }
-
-    /// Whether some completion of a run from this moment shows something.
+    /// Whether some completion of a run from this moment shows something, of those in which a rank always takes the same values in
+    /// a place, if such are given.
     fn complete_until(
         &mut self,
         base: usize,
         mut moment: Reached,
         shows: fn(&Self, usize, &State) -> bool,
+        always: Option<&PlacedValues>,
     ) -> Result<TrialResult, Again> {
         let of = &self.bases[base];
         let before = of.machine.steps_total();
@@ -509,7 +519,10 @@ impl<'a> Trials<'a> {
             if self.spent + (of.machine.steps_total() - before) > self.limit || completions > COMPLETIONS {
                 break TrialResult::Unknown;
             }
-            let choices = of.machine.choices(&moment.state);
+            let mut choices = of.machine.choices(&moment.state);
+            if let Some(always) = always {
+                of.keep_always(&moment.state, always, &mut choices);
+            }
             if choices.is_empty() {
                 completions += 1;
                 if shows(self, base, &moment.state) {
@@ -694,7 +707,7 @@ impl<'a> Trials<'a> {
                 ..Edits::default()
             };
             let moment = moment.expect("at its start, the run has begun nothing");
-            trials.complete_until(base, moment, shows)
+            trials.complete_until(base, moment, shows, None)
         })
     }
 
@@ -776,6 +789,24 @@ impl<'a> Trials<'a> {
     /// # Errors
     /// If the program cannot be evaluated.
     pub fn instead(&mut self, nth: usize, other: &Choice) -> Result<TrialResult, SourceError> {
+        self.instead_at(nth, other, false)
+    }
+
+    /// What the run shows where other values were taken in place of the n-th choice, and in the same place each time that the
+    /// rank comes by again.
+    ///
+    /// # Errors
+    /// If the program cannot be evaluated.
+    pub fn instead_each_time(&mut self, nth: usize, other: &Choice) -> Result<TrialResult, SourceError> {
+        self.instead_at(nth, other, true)
+    }
+
+    fn instead_at(
+        &mut self,
+        nth: usize,
+        other: &Choice,
+        each_time: bool,
+    ) -> Result<TrialResult, SourceError> {
         self.attempt(|trials, base| {
             let of = &trials.bases[base];
             let Some((mut moment, others)) = of.before(nth)? else { return Ok(TrialResult::Unknown) };
@@ -788,9 +819,10 @@ impl<'a> Trials<'a> {
                 .and_then(|chosen| of.by_choice.get(&chosen))
                 .and_then(|of| of.iter().copied().find(|nth| !moment.is_taken(*nth)));
             let taken = if of.chosen[nth].values.is_some() { Some(nth) } else { later };
+            let always = of.place(&moment.state, other).filter(|_| each_time);
             of.take(&mut moment, other, taken);
             of.interrupted()?;
-            trials.complete(base, moment)
+            trials.complete_until(base, moment, Self::shows, always.as_ref())
         })
     }
 
@@ -811,7 +843,7 @@ impl<'a> Trials<'a> {
             trials.bases[base].machine.config.edits =
                 Edits { answers: Arc::clone(&answers), ..Edits::default() };
             let moment = moment.expect("at its start, the run has begun nothing");
-            trials.complete_until(base, moment, Self::breaks)
+            trials.complete_until(base, moment, Self::breaks, None)
         })
     }
 
@@ -861,7 +893,7 @@ impl<'a> Trials<'a> {
             self.bases.push(KnownRun { machine, chosen, by_choice, moments });
             let at = self.bases.len() - 1;
             let start = self.bases[at].start();
-            let result = self.complete_until(at, start, shows);
+            let result = self.complete_until(at, start, shows, None);
             self.bases.pop();
             match result {
                 Ok(effect) => return effect,
@@ -913,52 +945,6 @@ fn taken(machine: &Machine, state: &State, choice: &Choice) -> Option<TakenChoic
         Choice::Thread(..) | Choice::Stream(..) | Choice::Transfer(_) | Choice::Meet(_) => None,
     };
     Some(TakenChoice { turn: Turn::of(machine, state, choice)?, values })
-}
-
-type PerformedOps = BTreeMap<OpPosition, Performed>;
-
-/// What every thread of a run came by, and the answers that it was given.
-fn performed(
-    source: &Arc<dyn Source>,
-    config: &Config,
-    state: &State,
-) -> Result<(PerformedOps, BTreeMap<OpPosition, Answer>), SourceError> {
-    let (mut all, mut given) = (BTreeMap::new(), BTreeMap::new());
-    let names = NamesOf::new(&**source);
-    for rank in (0..config.ranks).map(Rank) {
-        for thread in state.rank(rank).threads() {
-            let (start, answers) = (thread.start(), thread.answers());
-            let (mut index, mut slots) = (0, 0);
-            // The operation that it is blocked in counts.
-            let end = thread.index() + u32::from(thread.running());
-            for known in 0..=answers.len() {
-                let block = source.block(rank, start, &answers[..known])?;
-                for Statement { op, .. } in &block.ops {
-                    if index == end {
-                        break;
-                    }
-                    let made = slots + op.slots();
-                    let at = OpPosition { rank, start, index };
-                    let uses = uses(op, &names);
-                    let op = Some(Op::clone(op));
-                    all.insert(at, Performed { at, op, answered: None, uses, produces: slots..made });
-                    (index, slots) = (index + 1, made);
-                }
-                if let Terminator::Ask(question, _) = &block.terminator
-                    && let Some(answer) = answers.get(known)
-                {
-                    let made = slots + question.slots(*answer);
-                    let at = OpPosition { rank, start, index };
-                    given.insert(at, *answer);
-                    let uses = uses(question, &names);
-                    let answered = Some((question.clone(), *answer));
-                    all.insert(at, Performed { at, op: None, answered, uses, produces: slots..made });
-                    (index, slots) = (index + 1, made);
-                }
-            }
-        }
-    }
-    Ok((all, given))
 }
 
 /// The ranks that an object belongs to, if it is of some alone.

@@ -33,9 +33,11 @@ pub(in crate::report) fn cause(shown: &Counterexample) -> Option<String> {
     let text = match cause {
         &Cause::Value { decision, nth, peer: Some(peer), .. } => apart((decision, nth), peer),
         &Cause::Disagreement { decision, peer } => apart(decision, peer),
-        Cause::Value { decision, nth, peer: None, .. } => {
+        Cause::Value { decision, nth, peer: None, instead, each_time } => {
             let at = &decisions[*decision].at;
-            format!("on rank {}: {} ({})", at.op.rank.0, value(*decision, *nth), at.loc)
+            let other = instead.rsplit_once(" = ").map_or(instead.as_str(), |(_, other)| other);
+            let otherwise = if *each_time { format!(" and not always {other}") } else { String::new() };
+            format!("on rank {}: {} ({}){otherwise}", at.op.rank.0, value(*decision, *nth), at.loc)
         }
         Cause::Answer { at: (at, answer), peer: (peer, other) } => {
             let answered = |at: &Located, answer| (at.op.rank, answer);
@@ -59,10 +61,6 @@ pub(in crate::report) fn cause(shown: &Counterexample) -> Option<String> {
         }
         Cause::Extra { at, again, also, peer } => {
             let times = again.len() + 1;
-            let (more, each) = match times {
-                1 => ("once more".to_owned(), String::new()),
-                _ => (format!("{times} times more"), format!(" {times} times")),
-            };
             let text = words(shown, at);
             let ranks = ranks_in_words(also.iter().map(|at| at.rank).chain([at.op.rank]));
             let does = if also.is_empty() { "does" } else { "do" };
@@ -70,11 +68,18 @@ pub(in crate::report) fn cause(shown: &Counterexample) -> Option<String> {
                 let operations = shown.run.operations.iter();
                 operations.filter(|other| other.at.op.rank == rank && other.call == text).count()
             };
-            let (own, peers) = (made(at.op.rank), made(*peer));
-            if peers > 0 && own != peers + times {
+            let peers = made(*peer);
+            let counted = |rank: Rank| made(rank) == peers + times;
+            if peers > 0 && !also.iter().map(|at| at.rank).chain([at.op.rank]).all(counted) {
                 // They make it equally often, and what tells them apart the words do not say.
                 return None;
             }
+            let (more, each) = match times {
+                1 => ("once more".to_owned(), String::new()),
+                _ if counted(at.op.rank) => (format!("{times} times more"), format!(" {times} times")),
+                // It waits in one of them, and has not come to the others.
+                _ => (String::new(), " each time that it comes by".to_owned()),
+            };
             if peers > 0 {
                 format!("{ranks} {does} {text} {more} ({}) than rank {}", at.loc, peer.0)
             } else {
