@@ -153,7 +153,7 @@ pub(crate) fn nameable(operation: &Operation) -> bool {
     !operation.asks && !operation.text.contains("allocator's lock")
 }
 
-impl Explaining<'_> {
+impl<'a> Explaining<'a> {
     /// Whether a trial made the finding go away. One that did not come to an end is counted.
     fn is_gone(&mut self, trial: TrialResult) -> bool {
         self.shown.untried += usize::from(trial == TrialResult::Unknown);
@@ -196,7 +196,7 @@ impl Explaining<'_> {
     fn find_cause(&mut self) -> Result<(), SourceError> {
         let values = self.values();
         for &(decision, nth, peer) in &values {
-            if let Some(instead) = self.other_value(decision, nth, EachTime::No)? {
+            if let Some(instead) = self.other_value(decision, nth, Trials::instead)? {
                 let peer = match peer {
                     Some(peer) if self.is_own_affair(decision, peer)? => None,
                     peer => peer,
@@ -238,7 +238,7 @@ impl Explaining<'_> {
                 continue;
             }
             tried.push(first);
-            if let Some(instead) = self.other_value(first, nth, EachTime::Yes)? {
+            if let Some(instead) = self.other_value(first, nth, Trials::instead_each_time)? {
                 return Ok(Some(Cause::Value { decision: first, nth, instead, each_time: true, peer: None }));
             }
         }
@@ -361,12 +361,12 @@ impl Explaining<'_> {
         all.into_iter().map(|(_, of)| of).collect()
     }
 
-    /// Another value of a decision with which the finding goes away, in words.
+    /// Another value of a decision with which the finding goes away where it is taken so, in words.
     fn other_value(
         &mut self,
         decision: usize,
         nth: usize,
-        each_time: EachTime,
+        instead: fn(&mut Trials<'a>, usize, &Choice) -> Result<TrialResult, SourceError>,
     ) -> Result<Option<String>, SourceError> {
         let Decided::Values { values, .. } = &self.shown.run.decisions[decision].decided else {
             return Ok(None);
@@ -379,10 +379,7 @@ impl Explaining<'_> {
             if others.get(..nth) != values.get(..nth) || others.get(nth) == values.get(nth) {
                 continue;
             }
-            let trial = match each_time {
-                EachTime::No => self.trials.instead(choice, &other)?,
-                EachTime::Yes => self.trials.instead_each_time(choice, &other)?,
-            };
+            let trial = instead(&mut self.trials, choice, &other)?;
             if self.is_gone(trial) {
                 return self.words(choice, &other, nth);
             }
@@ -652,13 +649,6 @@ impl Explaining<'_> {
 
 /// Ranks of which each is compared with each.
 const COMPARED: usize = 4;
-
-/// Whether a rank takes another value each time that it comes by a place again.
-#[derive(Clone, Copy)]
-enum EachTime {
-    No,
-    Yes,
-}
 
 /// A decision, which of its values is meant, and the same of a rank that decided otherwise in the same place.
 type DecidedValue = (usize, usize, Option<(usize, usize)>);
